@@ -14,7 +14,7 @@ from pathlib import Path
 from benchmarks.measure import console, report_ratio, seconds
 from headgate.decide.apply import apply
 from headgate.ledger import Ledger
-from headgate.ledger.delta import Delta, Ranks, delta
+from headgate.ledger.load import Delta, Ranks, delta
 from headgate.model.changes import Batch, DeclarePrincipal, DeclareType, Subscribe
 from headgate.model.rights import Subscription
 from headgate.model.state import ADMINISTRATOR, State

@@ -10,9 +10,8 @@ from pathlib import Path
 from rich.console import Console
 
 from headgate.cli.shared.common import out
-from headgate.cli.stories.board import Refusal
 from headgate.cli.stories.demo import answer, show_exhibits
-from headgate.cli.stories.stage import Stage
+from headgate.cli.stories.stage import Refusal, Stage
 from headgate.decide.deliver import decide
 from headgate.model.events import Event
 from headgate.model.state import State

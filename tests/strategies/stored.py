@@ -25,6 +25,12 @@ def append(log: EventLog, stream: str, token: int, *values: Any, **more: Any) ->
     return answer
 
 
+def lease(log: EventLog, stream: str) -> tuple[str, int]:
+    """Who holds a stream, and until when."""
+    (row,) = log._rows("SELECT holder, expires FROM streams WHERE stream = ?", stream)
+    return row
+
+
 def encode(events: Sequence[Event], layouts: Mapping[str, Mapping[str, AttributeSlot]]) -> bytes:
     """The events of one append."""
     columns: dict[Slot, list[Any]] = {}

@@ -18,19 +18,8 @@ from headgate.analysis.profiles import Profile, Profiles, without_memberships
 from headgate.decide.normal import bind
 from headgate.decide.publish import condition_on_sent
 from headgate.decide.views import covered, may_connect, named_type
-from headgate.model.conditions import (
-    TRUE,
-    Condition,
-    Constant,
-    IsNull,
-    Not,
-    Predicate,
-    RoleRef,
-    all_of,
-    any_of,
-    atoms,
-    operands,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import TRUE, Condition, Constant, IsNull, Not, Predicate, RoleRef, all_of, any_of, atoms
 from headgate.model.rights import ANNOUNCES, Action, Effect, Rule, Source
 from headgate.model.state import State
 from headgate.model.values import Kind
@@ -314,4 +303,4 @@ def _unknown(condition: Condition) -> Iterator[Condition]:
             case IsNull():
                 pass
             case _:
-                yield from (IsNull(o) for o in operands(atom) if not isinstance(o, Constant) or o.value is None)
+                yield from (IsNull(o) for o in tree.operands(atom) if not isinstance(o, Constant) or o.value is None)

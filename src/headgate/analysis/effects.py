@@ -29,18 +29,8 @@ from headgate.analysis.profiles import Profile, Profiles
 from headgate.decide.normal import bind, clauses
 from headgate.decide.publish import condition_on_sent
 from headgate.decide.views import covered, forced_value, governs, holds, may_connect
-from headgate.model.conditions import (
-    TRUE,
-    Attribute,
-    Compare,
-    Condition,
-    Constant,
-    InGroup,
-    Not,
-    Predicate,
-    Related,
-    atoms,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import TRUE, Attribute, Compare, Condition, Constant, InGroup, Not, Predicate, Related
 from headgate.model.errors import BadExpression
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import State
@@ -152,7 +142,7 @@ class _Side:
     def meaning(self, where: Condition) -> tuple[object, ...]:
         """The contents of what a condition names."""
         contents: list[object] = []
-        for atom in atoms(where):
+        for atom in tree.atoms(where):
             match atom:
                 case InGroup(_, group):
                     if group not in self._members:

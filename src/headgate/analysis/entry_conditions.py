@@ -21,40 +21,8 @@ from headgate.decide.event_policy import means, parameters, policy_readings, rul
 from headgate.decide.normal import Bounds, Clause, bind, clauses
 from headgate.decide.rolebook import alike
 from headgate.decide.views import condition_for, covered_through
-from headgate.model.conditions import (
-    FALSE,
-    MIRRORED,
-    TRUE,
-    AllOf,
-    AnyOf,
-    Argument,
-    Atom,
-    Attribute,
-    ClockPart,
-    Compare,
-    Condition,
-    Constant,
-    InSet,
-    IsNull,
-    Meta,
-    Not,
-    Operand,
-    Predicate,
-    Related,
-    RoleRef,
-    Starred,
-    Subject,
-    Variable,
-    all_of,
-    any_of,
-    atoms,
-    named,
-    operands,
-    rewrite_operands,
-    variables_of,
-    with_operands,
-    within,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import FALSE, TRUE, Compare, Condition, Constant, Meta, Not, Operand, RoleRef, Variable
 from headgate.model.errors import BadExpression
 from headgate.model.rights import Effect, Rule
 from headgate.model.rolefiles import EventEntry
@@ -76,12 +44,12 @@ def may_hold(condition: Condition | None, kinds: Mapping[str, Kind]) -> bool:
 
 def opaque(rule: str) -> Condition:
     """Stands for a condition that may not be told: nothing is known of it. No predicate can have such a name."""
-    return Predicate(f"\0{rule}")
+    return tree.Predicate(f"\0{rule}")
 
 
 def is_opaque(condition: Condition) -> bool:
     """Does a condition have a part of which nothing is known?"""
-    return any(isinstance(atom, Predicate) and atom.name.startswith("\0") for atom in atoms(condition))
+    return any(isinstance(atom, tree.Predicate) and atom.name.startswith("\0") for atom in tree.atoms(condition))
 
 
 def in_order(listed: list[tuple[Effect, Condition]]) -> Condition | None:
@@ -91,11 +59,11 @@ def in_order(listed: list[tuple[Effect, Condition]]) -> Condition | None:
     permitted: Condition = FALSE
     for effect, condition in reversed(listed):
         if effect is Effect.GRANT:
-            permitted = TRUE if TRUE in (condition, permitted) else any_of(condition, permitted)
+            permitted = TRUE if TRUE in (condition, permitted) else tree.any_of(condition, permitted)
         elif condition == TRUE:
             permitted = FALSE
         elif FALSE not in (condition, permitted):
-            permitted = all_of(Not(condition), permitted)
+            permitted = tree.all_of(Not(condition), permitted)
     return permitted
 
 
@@ -103,18 +71,18 @@ def without_others(condition: Condition, kinds: Mapping[str, Kind]) -> Condition
     """The condition where every attribute that a type lacks is null (D3), so that it means the same on subtypes."""
 
     def put(operand: Operand) -> Operand:
-        lacks = any(isinstance(part, Attribute) and part.name not in kinds for part in within(operand))
+        lacks = any(isinstance(part, tree.Attribute) and part.name not in kinds for part in tree.within(operand))
         return Constant(None) if lacks else operand
 
-    return rewrite_operands(condition, put)
+    return tree.rewrite_operands(condition, put)
 
 
 def with_arguments(condition: Condition, given: Mapping[str, Operand]) -> Condition:
     """The condition of an entry for a role, with the role's arguments in the place of their `$names`."""
     if not given:
         return condition
-    return rewrite_operands(
-        condition, lambda operand: given.get(operand.name, operand) if isinstance(operand, Subject) else operand
+    return tree.rewrite_operands(
+        condition, lambda operand: given.get(operand.name, operand) if isinstance(operand, tree.Subject) else operand
     )
 
 
@@ -163,17 +131,17 @@ def over_event(clause: Clause) -> Condition:
     for term, bounds in clause.bounds.items():
         if not bounds.null:
             conditions.extend(_bounded(term, bounds))
-    rest = (one for one in clause.rest if not isinstance(one.atom, Predicate))
-    return all_of(*conditions, *(one.atom if one.want else Not(one.atom) for one in rest))
+    rest = (one for one in clause.rest if not isinstance(one.atom, tree.Predicate))
+    return tree.all_of(*conditions, *(one.atom if one.want else Not(one.atom) for one in rest))
 
 
 def _bounded(term: Operand, bounds: Bounds) -> list[Condition]:
-    conditions: list[Condition] = [Not(IsNull(term))]
+    conditions: list[Condition] = [Not(tree.IsNull(term))]
     span = bounds.span
     if bounds.only is not None:
-        conditions.append(InSet(term, tuple(bounds.only)))
+        conditions.append(tree.InSet(term, tuple(bounds.only)))
     if bounds.without:
-        conditions.append(Not(InSet(term, tuple(bounds.without))))
+        conditions.append(Not(tree.InSet(term, tuple(bounds.without))))
     if span.low is not None:
         conditions.append(Compare(">" if span.low_open else ">=", term, Constant(span.low)))
     if span.high is not None:
@@ -262,13 +230,13 @@ def assumed(
             name = open_name(whose, position)
             if isinstance(term, Variable) and term.name in bound and term.name not in known:
                 earlier = bound[term.name]
-                args.append(Variable(earlier.name) if isinstance(earlier, Subject) else Variable(name))
+                args.append(Variable(earlier.name) if isinstance(earlier, tree.Subject) else Variable(name))
                 continue
             args.append(Variable(name))
             if isinstance(term, Variable) and term.name in known:
-                joined.append(saying.same(known[term.name], Subject(name)))
+                joined.append(saying.same(known[term.name], tree.Subject(name)))
             elif isinstance(term, Variable) and term.name != "_":
-                bound[term.name] = Subject(name)
+                bound[term.name] = tree.Subject(name)
         refs.append(replace(ref, args=tuple(args)))
     return _conjoined(agreed, *joined, saying.constraint(entry.constraint, bound)), tuple(refs)
 
@@ -320,7 +288,7 @@ def _chosen(
     return joined, made
 
 
-def _equals(meaning: _Meaning, argument: Argument) -> Condition:
+def _equals(meaning: _Meaning, argument: tree.Argument) -> Condition:
     match meaning:
         case _Made(expression):
             return _opaque(("=", expression, argument))
@@ -333,12 +301,12 @@ def _equals(meaning: _Meaning, argument: Argument) -> Condition:
 def _conjoined(*parts: Condition) -> Condition:
     """All of these; nothing that is never true is kept beside what it stops."""
     kept = [part for part in parts if part != TRUE]
-    return FALSE if FALSE in kept else all_of(*kept)
+    return FALSE if FALSE in kept else tree.all_of(*kept)
 
 
 def _disjoined(*parts: Condition) -> Condition:
     kept = list(dict.fromkeys(part for part in parts if part != FALSE))
-    return TRUE if TRUE in kept else any_of(*kept)
+    return TRUE if TRUE in kept else tree.any_of(*kept)
 
 
 def _opaque(what: object) -> Condition:
@@ -375,10 +343,10 @@ class _Saying:
         return _conjoined(*agreed), known
 
     def _parameter(self, expression: Operand) -> _Meaning:
-        if not variables_of(expression) and not _looks_at_clock(expression):
+        if not tree.variables_of(expression) and not _looks_at_clock(expression):
             return _Made(expression)
         meaning = self.operand(
-            expression, {name: Attribute(name) for name in self.state.types.attributes(self.entry.event.type)}
+            expression, {name: tree.Attribute(name) for name in self.state.types.attributes(self.entry.event.type)}
         )
         return _Made(expression) if meaning is None else meaning
 
@@ -393,20 +361,20 @@ class _Saying:
     def constraint(self, constraint: Condition, bound: Mapping[str, _Meaning]) -> Condition:
         """A constraint, with what its variables stand for."""
         match constraint:
-            case Starred(arg):
+            case tree.Starred(arg):
                 return self.constraint(arg, bound)
             case Not(arg):
                 return Not(self.constraint(arg, bound))
-            case AllOf(args):
-                return all_of(*(self.constraint(arg, bound) for arg in args))
-            case AnyOf(args):
-                return any_of(*(self.constraint(arg, bound) for arg in args))
+            case tree.AllOf(args):
+                return tree.all_of(*(self.constraint(arg, bound) for arg in args))
+            case tree.AnyOf(args):
+                return tree.any_of(*(self.constraint(arg, bound) for arg in args))
             case leaf:
                 return self._leaf(leaf, bound)
 
-    def _leaf(self, leaf: Atom, bound: Mapping[str, _Meaning]) -> Condition:
-        parts = operands(leaf)
-        used = frozenset[str]().union(*map(variables_of, parts))
+    def _leaf(self, leaf: tree.Atom, bound: Mapping[str, _Meaning]) -> Condition:
+        parts = tree.operands(leaf)
+        used = frozenset[str]().union(*map(tree.variables_of, parts))
         known = {name: one.value for name in used if isinstance(one := bound.get(name), Constant)}
         if len(known) == len(used) and not any(map(_looks_at_clock, parts)):
             found = truth(leaf, known, self.scene)
@@ -418,15 +386,15 @@ class _Saying:
             return made
         return self.unsaid((leaf, sorted((name, repr(bound.get(name))) for name in used)))
 
-    def _atom(self, leaf: Atom, operands: list[Operand]) -> Condition | None:
+    def _atom(self, leaf: tree.Atom, operands: list[Operand]) -> Condition | None:
         match leaf:
-            case Compare(op) if op not in MIRRORED:
+            case Compare(op) if op not in tree.MIRRORED:
                 return None
-            case Related(name, args) if not args or name not in self.state.relations or self._is_read(name):
+            case tree.Related(name, args) if not args or name not in self.state.relations or self._is_read(name):
                 return None
             case _:
                 placed = iter(operands)
-                return with_operands(leaf, lambda _: next(placed))
+                return tree.with_operands(leaf, lambda _: next(placed))
 
     def _is_read(self, relation: str) -> bool:
         return any(name == relation for name, _ in self.scene.readings)
@@ -440,11 +408,11 @@ class _Saying:
                 return _plain(bound[name]) if name in bound else None
             case Meta("time"):
                 return Meta("time")
-            case ClockPart(part, of, zone):
+            case tree.ClockPart(part, of, zone):
                 at = self.operand(of, bound)
-                if isinstance(at, Attribute | Meta):
-                    return ClockPart(part, at, zone)
-        used = variables_of(expression)
+                if isinstance(at, tree.Attribute | Meta):
+                    return tree.ClockPart(part, at, zone)
+        used = tree.variables_of(expression)
         known = {name: one.value for name in used if isinstance(one := bound.get(name), Constant)}
         if len(known) < len(used) or _looks_at_clock(expression):
             return None
@@ -453,8 +421,8 @@ class _Saying:
     def unsaid(self, what: object) -> Condition:
         """Something that conditions cannot say, with all that it hangs on."""
         entry, roles = self.entry, self.state.roles
-        every = named(entry.constraint) | named(
-            Related("", tuple(e for _, e in parameters(self.state, entry.event.type)))
+        every = tree.named(entry.constraint) | tree.named(
+            tree.Related("", tuple(e for _, e in parameters(self.state, entry.event.type)))
         )
         facts = [
             (name, sorted(map(repr, self.state.relations.get(name, ()))), sorted(self.state.members_of(name)))
@@ -475,4 +443,4 @@ def _plain(meaning: _Meaning) -> Operand | None:
 
 def _looks_at_clock(expression: Operand) -> bool:
     """Does an expression look at the time of the event?"""
-    return any(isinstance(operand, Meta) for operand in within(expression))
+    return any(isinstance(operand, Meta) for operand in tree.within(expression))

@@ -626,12 +626,9 @@ def by_membership(state: State, principal: str, rules: Sequence[Rule]) -> Iterat
             yield rule, None
             continue
         if rule.id not in waiting:
-            waiting[rule.id] = _fitting(state, principal, rule.role)
+            held_now = state.roles.held_by(principal)
+            waiting[rule.id] = iter([one for one in held_now if fit(rule.role, one, {}) is not None])
         yield rule, next(waiting[rule.id], None)
-
-
-def _fitting(state: State, principal: str, role: RoleRef) -> Iterator[Membership]:
-    return (one for one in state.roles.held_by(principal) if fit(role, one, {}) is not None)
 
 
 def judged(state: State, entry: EventEntry, event: Event, shown: tuple[Membership, ...]) -> Judged:

@@ -25,22 +25,8 @@ from headgate.decide.event_policy import rule_of
 from headgate.decide.normal import bind
 from headgate.decide.truth import PredicateFunction, clock_part
 from headgate.decide.views import covered, forced_value, named_type, view
-from headgate.model.conditions import (
-    FALSE,
-    Attribute,
-    ClockPart,
-    Condition,
-    Constant,
-    InSet,
-    IsNull,
-    Meta,
-    Not,
-    Operand,
-    RoleRef,
-    Subject,
-    Variable,
-    rewrite_operands,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import Attribute, ClockPart, Condition, Constant, Operand, RoleRef, Subject, Variable
 from headgate.model.errors import UnknownName
 from headgate.model.events import Event
 from headgate.model.limits import WIDER_SECONDS
@@ -204,7 +190,7 @@ class _Looking:
         return [one for one in listed if self.attribute in one.covers]
 
     def _find(self, goal: Goal, frame: ConditionFrame, entries: int) -> Solution:
-        there = Want(Not(IsNull(Attribute(self.attribute))))
+        there = Want(tree.Not(tree.IsNull(Attribute(self.attribute))))
         return find(Every((there, goal)), frame, self.limit) if entries <= _MOST_ENTRIES else Solution()
 
     def _sight(
@@ -435,7 +421,7 @@ class _Check:
     def _publishing(self, profile: Profile) -> tuple[Goal, ...]:
         """Whoever publishes is the publisher."""
         members = self.profiles.members[profile]
-        return (Want(InSet(Meta("publisher"), tuple(members))),) if len(members) <= MOST_NAMED else ()
+        return (Want(tree.InSet(tree.Meta("publisher"), tuple(members))),) if len(members) <= MOST_NAMED else ()
 
     def _list(self, profile: Profile, action: Action, name: str) -> list[Possible]:
         key = profile, action, name
@@ -570,7 +556,7 @@ def possible_entry(
         condition = bind(with_arguments(rule.where, given), None, kinds)
         if rule.effect is Effect.GRANT:
             forced = _forced(rule, kinds)
-            condition = FALSE if None in forced.values() else _cut(condition, covered(rule, kinds), forced)
+            condition = tree.FALSE if None in forced.values() else _cut(condition, covered(rule, kinds), forced)
             outcome = covered(rule, kinds), repr(sorted(forced.items()))
         return Possible(rule, condition, frozenset(), outcome)
     entry = subscribe_entry(state, rule, named, name, None, given)
@@ -598,7 +584,7 @@ def _cut(condition: Condition, covers: frozenset[str], forced: Mapping[str, Valu
             case _:
                 return operand
 
-    return rewrite_operands(condition, put)
+    return tree.rewrite_operands(condition, put)
 
 
 def granted(entries: Sequence[Possible]) -> Goal:

@@ -37,22 +37,8 @@ from headgate.decide.normal import Clause, bind, clauses
 from headgate.decide.publish import condition_on_sent, passes_over, publish_entries, written_entries
 from headgate.decide.truth import World, truth
 from headgate.decide.views import covered, entries, forced_value, named_type
-from headgate.model.conditions import (
-    FALSE,
-    TRUE,
-    AllOf,
-    AnyOf,
-    Atom,
-    Attribute,
-    Condition,
-    Meta,
-    Not,
-    Predicate,
-    Starred,
-    all_of,
-    any_of,
-    looked_at,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import FALSE, TRUE, AllOf, AnyOf, Atom, Attribute, Condition, Meta, Not, looked_at
 from headgate.model.errors import BadExpression, GovernDenied, NotFound, UnknownType
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
@@ -283,7 +269,7 @@ class _Type:
         grants = [one.bound for one, _ in self.entries if one.rule.effect is Effect.GRANT]
         if not grants:
             return Reason.CREDENTIALS if self.unshown and self.full else Reason.NO_GRANT
-        if not may_hold(any_of(*grants), self.kinds):
+        if not may_hold(tree.any_of(*grants), self.kinds):
             return Reason.NEVER_TRUE
         exists = _exists([(one.rule, one.bound) for one, _ in self.entries])
         if not may_hold(exists, self.kinds):
@@ -304,7 +290,7 @@ class _Type:
         """Can a clause of the filter be true over a view, which shows what it needs and has the event's values?"""
         needs = {t.name for t, b in clause.bounds.items() if isinstance(t, Attribute) and not b.null}
         shows = dict.fromkeys(self._shows(a) for a in sorted(needs))
-        together = all_of(exists, *(c for c in shows if c is not None), over_event(clause))
+        together = tree.all_of(exists, *(c for c in shows if c is not None), over_event(clause))
         return may_hold(together, self.kinds)
 
 
@@ -441,7 +427,7 @@ def _is_dynamic(condition: Condition) -> bool:
 def _assumed(condition: Condition, *, best: bool) -> Condition:
     """The condition, with whatever it asks about the event answered so that it comes out true, or false."""
     match condition:
-        case Starred(arg):
+        case tree.Starred(arg):
             return _assumed(arg, best=best)
         case Not(arg):
             return Not(_assumed(arg, best=not best))
@@ -456,4 +442,4 @@ def _assumed(condition: Condition, *, best: bool) -> Condition:
 
 
 def _asks_event(atom: Atom) -> bool:
-    return isinstance(atom, Predicate) or any(isinstance(operand, Attribute) for operand in looked_at(atom))
+    return isinstance(atom, tree.Predicate) or any(isinstance(operand, Attribute) for operand in looked_at(atom))

@@ -18,22 +18,8 @@ from typing import TypeAlias
 
 from headgate.decide.event_policy import parameters, put
 from headgate.lang.render import render_constraint, render_entry, render_role
-from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
-    Compare,
-    Condition,
-    Constant,
-    Meta,
-    Not,
-    Operand,
-    RoleRef,
-    Starred,
-    Term,
-    Variable,
-    looked_at,
-    variables,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import AllOf, AnyOf, Compare, Condition, Constant, Operand, RoleRef, Term, Variable
 from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_POLICY_CLAUSES
 from headgate.model.rolefiles import EventEntry
 from headgate.model.state import State
@@ -289,7 +275,8 @@ def _cut(made: Stages) -> Stages:
         asked = [(events.setdefault(replace(one, wanted=True), len(events)), one.wanted) for one in of_event]
         mixed = tuple(one for one, kind in zip(product, kinds, strict=True) if kind == "mixed")
         clauses.append(StageClause(client, tuple(sorted(asked)), mixed))
-    wider = _implied(list(products))
+    # For each product one that is shorter and inside it, if there is any.
+    wider = [next((at for at, other in enumerate(products) if other < mine), None) for mine in products]
     return replace(
         made,
         clients=tuple(tuple(sorted(one, key=lambda each: (each.wanted, each.exact))) for one in clients),
@@ -298,17 +285,12 @@ def _cut(made: Stages) -> Stages:
     )
 
 
-def _implied(products: list[frozenset[StageLiteral]]) -> list[int | None]:
-    """For each product one that is shorter and inside it, if there is any."""
-    return [next((at for at, other in enumerate(products) if other < mine), None) for mine in products]
-
-
 def _form(term: Said, wanted: bool) -> list[Product]:
     """A term, or its opposite, in disjunctive normal form."""
     match term:
-        case Not(arg):
+        case tree.Not(arg):
             return _form(arg, not wanted)
-        case Starred(arg):
+        case tree.Starred(arg):
             return _form(arg, wanted)
         case AllOf(args) | AnyOf(args):
             if isinstance(term, AllOf) is wanted:
@@ -344,8 +326,8 @@ def _kind(atom: Said, outer: frozenset[str]) -> str:
     """What an atom looks at; what looks at nothing is asked once an event."""
     if isinstance(atom, Shows):
         return "client"
-    names = variables(atom)
-    timed = Meta("time") in looked_at(atom)
+    names = tree.variables(atom)
+    timed = tree.Meta("time") in tree.looked_at(atom)
     if names <= outer:
         return "event"
     return "mixed" if names & outer or timed else "client"

@@ -29,16 +29,10 @@ from headgate.authority.reduction import (
     exact_certificate,
     rooted,
 )
+from headgate.model import limits
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, Validity
 from headgate.model.errors import ChainInvalid, Expired, HeadgateError, Revoked
-from headgate.model.limits import (
-    MAX_BAG,
-    MAX_CHAIN_LENGTH,
-    MAX_CHAIN_RIGHTS,
-    MAX_CHAIN_STEPS,
-    MAX_CHAINS,
-    MAX_CLAUSE_ATOMS,
-)
+from headgate.model.limits import MAX_BAG, MAX_CHAIN_LENGTH, MAX_CHAIN_RIGHTS, MAX_CHAIN_STEPS, MAX_CHAINS
 from headgate.model.values import brief, render_timestamp
 
 Known: TypeAlias = Callable[[Certificate], bool | None]
@@ -170,7 +164,7 @@ class _Search:
         reduced = as_reduced(certificate, self.work)
         fault = self.ground.fault(certificate)
         if not fault and not reduced.authority:
-            fault = f"has conditions of more atoms than MAX_CLAUSE_ATOMS ({MAX_CLAUSE_ATOMS})"
+            fault = f"has conditions of more atoms than MAX_CLAUSE_ATOMS ({limits.MAX_CLAUSE_ATOMS})"
         return _Link(certificate, reduced, fault)
 
     def _lengthen(self, rest: Reduced | None, keys: tuple[str, ...]) -> None:

@@ -20,6 +20,7 @@ from typing import Final
 from headgate.authority.chains import ChainGround, discover, why_not
 from headgate.authority.reduction import Reduced, exact_certificate, to_rules
 from headgate.lang.render import fit_together, size
+from headgate.model import errors
 from headgate.model.authority import (
     ANY,
     Attested,
@@ -33,16 +34,7 @@ from headgate.model.authority import (
     TypeAuthority,
 )
 from headgate.model.conditions import Condition, all_of
-from headgate.model.errors import (
-    AlreadyExists,
-    BadDefinition,
-    BadExpression,
-    ChainInvalid,
-    Expired,
-    Revoked,
-    StaleList,
-    TooMany,
-)
+from headgate.model.errors import AlreadyExists, BadDefinition, BadExpression, ChainInvalid, StaleList, TooMany
 from headgate.model.layered import branch, drop
 from headgate.model.limits import MAX_BAG, MAX_SUCCESSIONS
 from headgate.model.rights import Rule, Source
@@ -442,11 +434,13 @@ class StatementState:
         if not self.same(identity.subject, self.key_of(principal)):
             raise ChainInvalid(f"the statement `{brief(identity.id)}` is not about `{principal}`")
         if identity.validity.is_over(at):
-            raise Expired(f"the identity statement `{brief(identity.id)}` is past its end", remedy="ask for a new one")
+            raise errors.Expired(
+                f"the identity statement `{brief(identity.id)}` is past its end", remedy="ask for a new one"
+            )
         if not identity.validity.holds(at):
             raise ChainInvalid(f"the identity statement `{brief(identity.id)}` is not good yet")
         if self.is_revoked(identity):
-            raise Revoked(f"the identity statement `{brief(identity.id)}` was revoked")
+            raise errors.Revoked(f"the identity statement `{brief(identity.id)}` was revoked")
         known = self.identities.get(identity.key)
         if known is not None and known.principal != principal:  # taking its place would leave what that one brought
             raise AlreadyExists(

@@ -22,19 +22,11 @@ from headgate.decide.normal import bind, clauses
 from headgate.decide.publish import may_publish, no_right
 from headgate.decide.rolebook import merged
 from headgate.decide.views import condition_for, entries, governs, holds
-from headgate.model import changes
+from headgate.model import changes, errors
 from headgate.model.authority import Identity
 from headgate.model.changes import AuthorityChange, Batch, Change, PolicyChange, RoleChange, RoleRequest, Row
 from headgate.model.conditions import TRUE, Condition, InGroup, Predicate, Related, atoms, named, subjects
-from headgate.model.errors import (
-    BadDefinition,
-    BadExpression,
-    GovernDenied,
-    HeadgateError,
-    RoleDenied,
-    SubscribeDenied,
-    UnknownName,
-)
+from headgate.model.errors import BadDefinition, BadExpression, GovernDenied, HeadgateError, RoleDenied, UnknownName
 from headgate.model.layered import branch, drop
 from headgate.model.limits import MAX_GROUP_DEPTH
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
@@ -469,12 +461,10 @@ class _Work:
         if not self.is_administrator:
             if new.owner != self.author or not may_install(state, self.author, new.name):
                 raise GovernDenied(f"`{self.author}` may not install the type `{new.name}` of `{new.owner}`")
-            if (
-                new.name not in self.types.every
-                and new.parent in self.types
-                and not _may_extend(state, self.author, str(new.parent))
-            ):
-                raise GovernDenied(f"`{self.author}` may not extend `{new.parent}`")
+            if new.name not in self.types.every and new.parent in self.types:
+                parent = str(new.parent)
+                if not governs(state, self.author, parent) and not holds(state, self.author, Action.EXTEND, parent):
+                    raise GovernDenied(f"`{self.author}` may not extend `{parent}`")
         self._known(new.owner)
         known = new.name in self.types.every
         if not known:
@@ -566,8 +556,7 @@ class _Work:
             self._set_attribute(name, attribute, value)
 
     def _set_attribute(self, principal: str, name: str, value: Value) -> None:
-        if principal not in self.principals:
-            raise UnknownName(f"no principal `{brief(principal)}`", remedy="declare it first")
+        self._principal(principal)
         check_name("subject attribute", name)
         kept = {k: v for k, v in self.principals[principal].items() if k != name}
         self.principals[principal] = kept if value is None else {**kept, name: _clean(value)}
@@ -622,7 +611,9 @@ class _Work:
 
     def _add_rule(self, rule: Rule, first: bool) -> None:
         state = self._freeze()
-        self._may_rule(state, rule)  # before anything is said about names
+        if self.is_administrator and not is_pattern(rule.type):
+            self.types[rule.type]
+        check_may_rule(state, self.author, rule.type, rule.actions)  # before anything is said about names
         check_author(rule.where, rule.role, state, self.author)
         if rule.id.startswith(POLICY_RULE_IDS):
             raise BadDefinition(
@@ -652,11 +643,6 @@ class _Work:
         if first:
             self.first.append(rule.id)
 
-    def _may_rule(self, state: State, rule: Rule) -> None:
-        if self.is_administrator and not is_pattern(rule.type):
-            self.types[rule.type]
-        check_may_rule(state, self.author, rule.type, rule.actions)
-
     def _remove_rule(self, id: str) -> None:
         rule = self.rules.get(id)
         if rule is None and self.is_administrator:
@@ -676,9 +662,8 @@ class _Work:
 
     def _subscribe(self, new: Subscription) -> None:
         if not self.is_administrator and new.principal != self.author:  # the same whether there is one
-            raise SubscribeDenied(f"`{self.author}` cannot subscribe as `{brief(new.principal)}`")
-        if new.principal not in self.principals:
-            raise UnknownName(f"no principal `{brief(new.principal)}`", remedy="declare it first")
+            raise errors.SubscribeDenied(f"`{self.author}` cannot subscribe as `{brief(new.principal)}`")
+        self._principal(new.principal)
         if new.id in self.subscriptions:
             raise BadDefinition(f"the subscription `{new.id}` already exists", remedy="choose another id")
         if new.requires is not None:
@@ -740,10 +725,6 @@ def may_install(state: State, principal: str, name: str) -> bool:
     """May a principal declare a type of this name as its own?"""
     found = (r for r in entries(state, principal, Action.INSTALL) if matches(r.type, name))
     return next((r.effect is Effect.GRANT and r.where == TRUE for r in found), False)
-
-
-def _may_extend(state: State, principal: str, parent: str) -> bool:
-    return governs(state, principal, parent) or holds(state, principal, Action.EXTEND, parent)
 
 
 def _same_row(a: Row, b: Row) -> bool:

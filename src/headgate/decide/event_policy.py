@@ -19,33 +19,8 @@ from headgate.decide.reading import AS_STORED, MAX_KEPT, Readings, columns_read,
 from headgate.decide.rolebook import alike, is_of
 from headgate.decide.truth import compared, every, some
 from headgate.lang.literals import Reading
-from headgate.model.conditions import (
-    AllOf,
-    AnyOf,
-    Apply,
-    Argument,
-    Compare,
-    Condition,
-    Constant,
-    Count,
-    InGroup,
-    Meta,
-    Not,
-    Operand,
-    Related,
-    RoleRef,
-    Starred,
-    Variable,
-    atoms,
-    has_star,
-    operands,
-    parts,
-    rewrite_operand,
-    rewrite_operands,
-    variables,
-    variables_of,
-    within,
-)
+from headgate.model import conditions as tree
+from headgate.model.conditions import AllOf, Argument, Condition, Constant, Operand, RoleRef, Variable, variables
 from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType
 from headgate.model.events import Event
 from headgate.model.limits import MAX_INLINED, MAX_STATEMENTS
@@ -119,7 +94,7 @@ def _said_with_times(state: State) -> Iterator[tuple[Condition, Mapping[str, Rea
     for name, representative in state.roles.representatives.items():
         kinds = state.types.ever_attributes(name)
         moments: dict[str, Reading] = {a: "timestamp" for a, kind in kinds.items() if kind is Kind.TIMESTAMP}
-        yield Related("", tuple(expression for _, expression in representative.parameters)), moments
+        yield tree.Related("", tuple(expression for _, expression in representative.parameters)), moments
     for entry in state.roles.policy.entries:
         known: dict[str, Reading] = {}
         kinds = state.types.ever_attributes(entry.event.type)
@@ -226,7 +201,7 @@ def parameters_of(
     if representative is None:
         return tuple((name, Variable(name)) for name in attributes)
     made = representative.parameters
-    used = {name: variables_of(expression) for name, expression in made}
+    used = {name: tree.variables_of(expression) for name, expression in made}
     taken = frozenset().union(*used.values())
     places = {name: min((attributes.index(a) for a in used[name]), default=len(attributes)) for name, _ in made}
     kept = [(place, (name, Variable(name))) for place, name in enumerate(attributes) if name not in taken]
@@ -301,7 +276,7 @@ def type_named(types: Catalog, name: str) -> str:
 
 def _settle_role(state: State, ref: RoleRef) -> RoleRef:
     """A role with its service, where only one has such a role."""
-    if any(isinstance(arg, Meta) for arg in (*ref.args, ref.instance)):
+    if any(isinstance(arg, tree.Meta) for arg in (*ref.args, ref.instance)):
         raise BadDefinition(f"`@names` have no meaning in a credential of event policy (`{ref.role}`)")
     if ref.service is not None:
         return ref
@@ -334,7 +309,7 @@ def inlined(constraint: Condition, bound: frozenset[str]) -> Condition:
         known = any(_looks_at(one, name) for one in rest)
         args = [put(one, name, made) for one in rest]
         if not known:
-            args.append(Compare("=", made, made))
+            args.append(tree.Compare("=", made, made))
         if sum(map(_size, args)) > MAX_INLINED:
             raise BadDefinition(
                 f"with `{name}` put in its places the condition has more than MAX_INLINED ({MAX_INLINED}) parts",
@@ -346,18 +321,18 @@ def inlined(constraint: Condition, bound: frozenset[str]) -> Condition:
 
 def _definition(constraint: Condition, bound: frozenset[str]) -> tuple[str, Operand] | None:
     """The variable that a comparison gives a value, and what that is."""
-    if isinstance(constraint, Compare) and constraint.op == "=":
+    if isinstance(constraint, tree.Compare) and constraint.op == "=":
         for one, made in ((constraint.left, constraint.right), (constraint.right, constraint.left)):
-            if isinstance(one, Variable) and one.name not in bound | {"_"} and one.name not in variables_of(made):
+            if isinstance(one, Variable) and one.name not in bound | {"_"} and one.name not in tree.variables_of(made):
                 return one.name, made
     return None
 
 
 def _looks_at(constraint: Condition, name: str) -> bool:
     """Is an atom, or what it denies, not true where a variable is null?"""
-    while isinstance(constraint, Not | Starred):
+    while isinstance(constraint, tree.Not | tree.Starred):
         constraint = constraint.arg
-    return not isinstance(constraint, AllOf | AnyOf) and name in variables(constraint)
+    return not isinstance(constraint, AllOf | tree.AnyOf) and name in variables(constraint)
 
 
 def _size(constraint: Condition) -> int:
@@ -367,10 +342,10 @@ def _size(constraint: Condition) -> int:
     while waiting and count <= MAX_INLINED:
         count += 1
         match waiting.pop():
-            case Starred() | Not() | AllOf() | AnyOf() as connective:
-                waiting += parts(connective)
+            case tree.Starred() | tree.Not() | AllOf() | tree.AnyOf() as connective:
+                waiting += tree.parts(connective)
             case atom_or_operand:
-                waiting += operands(atom_or_operand)
+                waiting += tree.operands(atom_or_operand)
     return count
 
 
@@ -380,31 +355,31 @@ def put(constraint: Condition, name: str, made: Operand) -> Condition:
     def into(operand: Operand) -> Operand:
         return made if operand == Variable(name) else operand
 
-    return rewrite_operands(constraint, lambda operand: rewrite_operand(operand, into))
+    return tree.rewrite_operands(constraint, lambda operand: tree.rewrite_operand(operand, into))
 
 
 def check_names(state: State, constraint: Condition) -> None:
     """Refuse a constraint that names a group, relation or function that is not there, or what has no meaning here."""
-    if has_star(constraint):
+    if tree.has_star(constraint):
         raise BadDefinition("a star has no meaning in event policy, which always follows the credentials")
-    for atom in atoms(constraint):
+    for atom in tree.atoms(constraint):
         match atom:
-            case InGroup(_, group) if group not in state.groups:
+            case tree.InGroup(_, group) if group not in state.groups:
                 raise UnknownName(f"no group `{brief(group)}`", remedy="declare it first")
-            case Related(name):
+            case tree.Related(name):
                 _check_function(state, name)
-        for operand in operands(atom):
+        for operand in tree.operands(atom):
             _check_expression(state, operand)
 
 
 def _check_expression(state: State, expression: Operand) -> None:
-    for operand in within(expression):
+    for operand in tree.within(expression):
         match operand:
-            case Apply(function):
+            case tree.Apply(function):
                 _check_function(state, function)
-            case Count():
+            case tree.Count():
                 raise BadDefinition("roles are not counted in event policy", remedy="count them in a rolefile")
-            case Meta(name) if name != "time":
+            case tree.Meta(name) if name != "time":
                 raise BadDefinition(f"`@{name}` has no meaning in event policy", remedy="only `@time` of the event has")
 
 
@@ -419,7 +394,7 @@ def settle_representative(state: State, representative: Representative) -> Repre
     attributes = state.types.attributes(name)
     for parameter, expression in representative.parameters:
         _check_expression(state, expression)
-        missing = variables_of(expression) - attributes.keys()
+        missing = tree.variables_of(expression) - attributes.keys()
         if missing:
             raise BadDefinition(
                 f"`{parameter}` is made of `{brief(min(missing))}`, which `{name}` lacks",

@@ -13,17 +13,7 @@ from dataclasses import dataclass, field, replace
 from headgate.decide import event_policy
 from headgate.decide.rolebook import counting
 from headgate.decide.truth import PredicateFunction, World, truth
-from headgate.model.conditions import (
-    TRUE,
-    Atom,
-    Attribute,
-    Compare,
-    Condition,
-    Constant,
-    IsNull,
-    all_of,
-    rewrite,
-)
+from headgate.model.conditions import TRUE, Atom, Attribute, Compare, Condition, Constant, IsNull, all_of, rewrite
 from headgate.model.errors import TypeMismatch
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect, Rule, Source
@@ -97,7 +87,7 @@ def holds(state: State, principal: str, action: Action, type_name: str, asked: f
             continue
         if rule.effect is Effect.FORBID:
             return False
-        if not _needs_event(rule):
+        if rule.where == TRUE and not rule.forced:
             return True
     return False
 
@@ -136,10 +126,6 @@ def _reaches(state: State, rule: Rule, name: str, asked: frozenset[str]) -> bool
     if rule.source is Source.CHAIN:
         return state.types.every[name].owner == rule.author
     return not is_pattern(rule.type) or governs(state, rule.author, name, asked)
-
-
-def _needs_event(rule: Rule) -> bool:
-    return rule.where != TRUE or bool(rule.forced)
 
 
 def condition_for(rule: Rule, attributes: Mapping[str, Kind]) -> Condition:

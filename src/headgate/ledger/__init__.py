@@ -4,10 +4,9 @@ Guarantees: the only importer of SQLAlchemy. `Ledger` is all of it; the other mo
 """
 
 from headgate.ledger.collection import Difference
-from headgate.ledger.history import HistoryEntry
 from headgate.ledger.ledger import Ledger
-from headgate.ledger.queries import StartingPoint, SubscriptionChanges, VersionInfo
-from headgate.ledger.rebase import Rebased
+from headgate.ledger.load import Rebased
+from headgate.ledger.queries import HistoryEntry, StartingPoint, SubscriptionChanges, VersionInfo
 from headgate.ledger.schema import FORMAT
 
 __all__ = [

@@ -90,8 +90,7 @@ def _versions(connection: Connection, place: str) -> None:
     ).one()
     if count and (low != 1 or high != count):
         raise Damaged(
-            f"the ledger `{place}` holds {count} versions from {low} to {high}: some are missing",
-            remedy=RESTORE,
+            f"the ledger `{place}` holds {count} versions from {low} to {high}: some are missing", remedy=RESTORE
         )
 
 
@@ -150,7 +149,7 @@ def _ranks(connection: Connection, place: str) -> None:
 
 def _starting_points(connection: Connection, place: str, latest: int) -> None:
     before: dict[str, int] = {}
-    for point in queries.starting_points(connection, None, None):
+    for point in queries.starting_points(connection):
         if point.version > latest or point.seq < before.get(point.stream, 0):
             raise Damaged(
                 f"the ledger `{place}` starts version {point.version} on `{point.stream}` at {point.seq},"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -22,8 +23,6 @@ from sqlalchemy import BigInteger, Boolean, Integer, String, Text
 from headgate.lang import parse_condition, render_condition
 from headgate.lang.render import render_role
 from headgate.lang.rolefile import parse_role
-from headgate.model.changes import Row
-from headgate.model.conditions import Condition, RoleRef
 from headgate.model.errors import BadDefinition, BadExpression, Damaged, HeadgateError
 from headgate.model.rights import Action
 from headgate.model.values import Value, brief, micros, moment
@@ -86,66 +85,9 @@ def from_json(data: object) -> Value:
             raise ValueError(f"`{brief(data)}` is not a stored value")
 
 
-def dump_value(value: Value) -> str:
-    """One value as text."""
-    return dump(to_json(value))
-
-
-def load_value(text: str) -> Value:
-    """The inverse of `dump_value`."""
-    return from_json(json.loads(text))
-
-
-def dump_row(row: Row) -> str:
-    """A row of a relation as text."""
-    return dump([to_json(value) for value in row])
-
-
-def load_row(text: str) -> Row:
-    """The inverse of `dump_row`."""
-    return tuple(from_json(value) for value in json.loads(text))
-
-
 def digest_of(text: str) -> str:
     """What stands for a long text in a key."""
     return hashlib.sha256(text.encode("ascii")).hexdigest()
-
-
-# Conditions
-
-
-@lru_cache(maxsize=PARSED)
-def load_condition(text: str) -> Condition:
-    """The condition that `dump_condition` wrote."""
-    return parse_condition(json.loads(text))
-
-
-def dump_condition(condition: Condition) -> str:
-    """A condition as text that reads back as the same condition."""
-    # No cache here: Python takes `x = 1` and `x = true` for the same key.
-    written = render_condition(condition)
-    text = dump(written)
-    if repr(load_condition(text)) != repr(condition):
-        raise BadExpression(f"the condition `{brief(written)}` does not read back as it was given")
-    return text
-
-
-# Roles of rules
-
-
-@lru_cache(maxsize=PARSED)
-def load_role(text: str) -> RoleRef:
-    """The role that `dump_role` wrote."""
-    return parse_role(json.loads(text))
-
-
-def dump_role(role: RoleRef) -> str:
-    """The role of a rule as text that reads back as the same role."""
-    written = render_role(role)
-    text = dump(written)
-    if load_role(text) != role:
-        raise BadExpression(f"the role `{brief(written)}` does not read back as it was given")
-    return text
 
 
 # Forms
@@ -245,8 +187,39 @@ def value_in(column: str, form: RowForm[T] = NAME) -> RowForm[T]:
     return RowForm(lambda value: {column: form.dump(value)}, lambda row: form.load(row[column]), columns={column: form})
 
 
+def read_back(
+    what: str,
+    render: Callable[[T], str],
+    parse: Callable[[str], T],
+    *,
+    same: Callable[[T, T], bool] = operator.eq,
+    kept: int = PARSED,
+) -> RowForm[T]:
+    """What has a language of its own, as text that reads back as the same; so many parsed forms are `kept`."""
+
+    @lru_cache(maxsize=kept)
+    def load(stored: str) -> T:
+        return parse(json.loads(stored))
+
+    def written(value: T) -> str:
+        # No cache here: Python takes `x = 1` and `x = true` for the same key.
+        rendered = render(value)
+        stored = dump(rendered)
+        if not same(load(stored), value):
+            raise BadExpression(f"the {what} `{brief(rendered)}` does not read back as it was given")
+        return stored
+
+    return RowForm(written, load)
+
+
+VALUE: Final[RowForm[Value]] = RowForm(to_json, from_json)
+"""A value of any kind."""
 TIME: Final = RowForm(micros, moment, BigInteger)
-CONDITION: Final = RowForm(dump_condition, load_condition)
+CONDITION: Final = read_back(
+    "condition", render_condition, parse_condition, same=lambda one, other: repr(one) == repr(other)
+)
+ROLE: Final = read_back("role", render_role, parse_role)
+"""The role of a rule."""
 NAMES: Final[RowForm[frozenset[str]]] = RowForm(sorted, frozenset)
 ACTIONS: Final[RowForm[frozenset[Action]]] = RowForm(
     lambda actions: sorted(action.value for action in actions), lambda data: frozenset(map(Action, data))

@@ -14,35 +14,43 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection, Table, bindparam, func, insert, inspect, select, update
 
 from headgate import __version__
 from headgate.decide.constraints import RoleFunction
-from headgate.ledger import checks, history, queries, schema
+from headgate.ledger import checks, queries, schema
 from headgate.ledger.codec import Columns, dump
 from headgate.ledger.collection import KEYS, METADATA, Difference
-from headgate.ledger.delta import Delta, Ranks, delta
-from headgate.ledger.history import HistoryEntry
-from headgate.ledger.load import advance, load, policy_versions
+from headgate.ledger.load import (
+    Delta,
+    Ranks,
+    Rebased,
+    advance,
+    check_same_policy,
+    delta,
+    load,
+    passed_over,
+    policy_versions,
+)
 from headgate.ledger.policy_rows import RULES
-from headgate.ledger.queries import StartingPoint, SubscriptionChanges, VersionInfo
-from headgate.ledger.rebase import Rebased, check_same_policy, passed_over
+from headgate.ledger.queries import HistoryEntry, StartingPoint, SubscriptionChanges, VersionInfo
 from headgate.ledger.storage import PATIENCE, RESTORE, Storage
 from headgate.model.changes import Batch, Settle
 from headgate.model.errors import BadDefinition, Damaged, NotFound, StorageBusy, VersionConflict
 from headgate.model.rights import Subscription
-from headgate.model.roles import Reference
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import check_name
 from headgate.model.values import micros
 from headgate.roles.records.book import Book
-from headgate.roles.requests.audit import RoleTurn
 from headgate.roles.requests.transition import Outcome, transition
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 CLOSED_AT_ONCE: Final = 10_000
 """Facts that one statement ends; databases bound the values of a statement."""
@@ -56,6 +64,17 @@ def now() -> datetime:
 def no_functions(_: State) -> Mapping[str, RoleFunction]:
     """No functions for the constraints of rolefiles besides those that all have."""
     return {}
+
+
+def _asking(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Ledger, P], T]:
+    """A query as a method: in a transaction of its own, which sees one moment."""
+
+    @wraps(query)
+    def ask(ledger: Ledger, /, *args: P.args, **given: P.kwargs) -> T:
+        with ledger._storage.reading() as connection:
+            return query(connection, *args, **given)
+
+    return ask
 
 
 class Ledger:
@@ -93,11 +112,7 @@ class Ledger:
                 if present and storage.is_sqlite:
                     raise BadDefinition(f"`{storage.place}` holds another database", remedy="choose another path")
                 METADATA.create_all(connection)
-                facts = {
-                    "format": str(schema.FORMAT),
-                    "administrator": administrator,
-                    "headgate": __version__,
-                }
+                facts = {"format": str(schema.FORMAT), "administrator": administrator, "headgate": __version__}
                 rows = [{"name": name, "value": value} for name, value in facts.items()]
                 connection.execute(insert(schema.meta), rows)
         return cls(storage, administrator, clock)
@@ -175,10 +190,7 @@ class Ledger:
                 _write(connection, after.version, made)
                 connection.execute(
                     insert(schema.versions).values(
-                        version=after.version,
-                        author=batch.author,
-                        recorded_at=micros(now),
-                        note=dump(batch.note),
+                        version=after.version, author=batch.author, recorded_at=micros(now), note=dump(batch.note)
                     )
                 )
             self._head, self._book = after, outcome.book
@@ -206,10 +218,7 @@ class Ledger:
         with self._storage.reading() as connection:
             return queries.versions(connection, after, _latest(connection) if through is None else through)
 
-    def type_since(self, name: str) -> datetime | None:
-        """When a type became what it is, or was retired; None if there never was one of that name."""
-        with self._storage.reading() as connection:
-            return queries.type_since(connection, name)
+    type_since = _asking(queries.type_since)
 
     # -- changes --------------------------------------------------------------------------------------------
 
@@ -231,38 +240,25 @@ class Ledger:
     def difference(self, a: int, b: int) -> list[Difference]:
         """What was added, removed or changed from version `a` to version `b`."""
         with self._through(a, b) as connection:
-            return history.difference(connection, a, b)
+            return queries.difference(connection, a, b)
 
     def history(self, principal: str) -> list[HistoryEntry]:
         """Every version that touched a principal: attributes, groups, rules, subscriptions."""
         with self._storage.reading() as connection:
-            return history.history(connection, principal, _latest(connection))
+            return queries.history(connection, principal, _latest(connection))
 
-    # -- roles ----------------------------------------------------------------------------------------------
-
-    def record_state(self, ref: Reference) -> bool | None:
-        """Is a credential record true, false or unknown at the latest version? One that is no more is false."""
-        with self._storage.reading() as connection:
-            return queries.record_state(connection, ref)
-
-    def endings(self, id: str) -> list[tuple[int, str]]:
-        """When a membership or election of this id ended, and why, oldest first."""
-        with self._storage.reading() as connection:
-            return queries.endings(connection, id)
-
-    def role_turns(self, since: int, version: int) -> list[RoleTurn]:
-        """What versions after `since`, up to one, made of memberships of audited roles, in order."""
-        with self._storage.reading() as connection:
-            return queries.role_turns(connection, since, version)
+    record_state = _asking(queries.record_state)
+    endings = _asking(queries.endings)
+    role_turns = _asking(queries.role_turns)
 
     # -- starting points ------------------------------------------------------------------------------------
 
+    newest_starting_points = _asking(queries.newest_starting_points)
+    starting_points = _asking(queries.starting_points)
+
     def record_starting_point(self, stream: str, version: int, seq: int) -> None:
         """Record the first `seq` of a stream to which a version applies (D7); once is as good as twice."""
-        with self._turn(), self._storage.writing() as connection:
-            _lock(connection)
-            self._existing(version, _latest(connection))
-            queries.record_starting_point(connection, StartingPoint(stream, version, seq))
+        self.record_starting_points([(stream, version, seq)])
 
     def record_starting_points(self, points: Sequence[tuple[str, int, int]]) -> None:
         """Record several starting points (stream, version, seq) at once, in order."""
@@ -272,16 +268,6 @@ class Ledger:
             for stream, version, seq in points:
                 self._existing(version, latest)
                 queries.record_starting_point(connection, StartingPoint(stream, version, seq))
-
-    def newest_starting_points(self) -> dict[str, int]:
-        """The newest version that has a starting point recorded, of each stream."""
-        with self._storage.reading() as connection:
-            return queries.newest_starting_points(connection)
-
-    def starting_points(self, version: int | None = None, stream: str | None = None) -> list[StartingPoint]:
-        """The recorded starting points, by stream and version."""
-        with self._storage.reading() as connection:
-            return queries.starting_points(connection, version, stream)
 
     # -- health ---------------------------------------------------------------------------------------------
 

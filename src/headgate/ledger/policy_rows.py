@@ -13,34 +13,8 @@ from operator import attrgetter
 from typing import Any, Final
 
 from headgate.lang.render import render_condition, render_role
-from headgate.ledger.codec import (
-    ACTIONS,
-    CONDITION,
-    FLAG,
-    NAME,
-    NUMBER,
-    PLAIN,
-    SMALL,
-    TIME,
-    VALUES,
-    Columns,
-    RowForm,
-    Stored,
-    decoding,
-    digest_of,
-    dump_role,
-    dump_row,
-    dump_value,
-    each,
-    load_role,
-    load_row,
-    load_value,
-    maybe,
-    packed,
-    record,
-    text,
-    value_in,
-)  # fmt: skip
+from headgate.ledger import codec
+from headgate.ledger.codec import Columns, RowForm, Stored
 from headgate.ledger.collection import (
     Collection,
     Rows,
@@ -52,7 +26,7 @@ from headgate.ledger.collection import (
     nested,
     value_text,
     where_text,
-)  # fmt: skip
+)
 from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.conditions import Condition
 from headgate.model.rights import Effect, Rule, Source, Subscription
@@ -63,27 +37,27 @@ from headgate.model.values import Kind, brief
 # -- types ------------------------------------------------------------------------------------------------------
 
 _AS_DICT: Final[RowForm[Any]] = RowForm(dict, lambda data: data)
-TYPE: Final = packed(
+TYPE: Final = codec.packed(
     EventType,
     "definition",
-    {"name": NAME},
-    owner=PLAIN,
-    parent=PLAIN,
-    key=each(PLAIN),
+    {"name": codec.NAME},
+    owner=codec.PLAIN,
+    parent=codec.PLAIN,
+    key=codec.each(codec.PLAIN),
     attributes=RowForm(
         lambda kinds: [[name, kind.value] for name, kind in kinds.items()],
         lambda data: {name: Kind(kind) for name, kind in data},
     ),
     bits=_AS_DICT,
     since=_AS_DICT,
-    retired=PLAIN,
+    retired=codec.PLAIN,
 )
 
 
 def _read_types(state: State, rows: Rows) -> State:
     catalog = Catalog()
     for row in sorted(rows, key=lambda row: int(row["position"])):
-        with decoding("type", row["name"]):
+        with codec.decoding("type", row["name"]):
             catalog = catalog.declare(TYPE.load(row))
     return replace(state, types=catalog)
 
@@ -103,7 +77,7 @@ def _type_text(new: EventType) -> str:
 
 
 TYPES: Final = Collection(
-    table=facts("types", ("name",), {"name": NAME, "position": SMALL, **TYPE.columns}),
+    table=facts("types", ("name",), {"name": codec.NAME, "position": codec.SMALL, **TYPE.columns}),
     form=TYPE,
     part=lambda state: state.types.every,
     row=lambda state, name, new: {**TYPE.dump(new), "position": list(state.types.every).index(name)},
@@ -118,6 +92,9 @@ TYPES: Final = Collection(
     comes_by="statements",
 )
 
+_VALUE: Final = codec.text(codec.VALUE)
+_ROW: Final = codec.text(codec.each(codec.VALUE))
+
 # -- principals, groups and relations ---------------------------------------------------------------------------
 
 PRINCIPALS: Final = mapped(
@@ -129,10 +106,10 @@ PRINCIPALS: Final = mapped(
     comes_by="statements",
 )
 ATTRIBUTES: Final = nested(
-    facts("subject_attributes", ("principal", "name"), {"value": PLAIN}),
+    facts("subject_attributes", ("principal", "name"), {"value": codec.PLAIN}),
     RowForm(
-        lambda pair: {"name": pair[0], "value": dump_value(pair[1])},
-        lambda row: (row["name"], load_value(row["value"])),
+        lambda pair: {"name": pair[0], "value": _VALUE.dump(pair[1])},
+        lambda row: (row["name"], _VALUE.load(row["value"])),
     ),
     "principals",
     dict,
@@ -161,9 +138,9 @@ def _opened(kind: str, field: str) -> Collection:
         return replace(state, open_names=opened, **{field: {row["name"]: frozenset() for row in rows}})  # type: ignore[arg-type]
 
     return Collection(
-        table=facts(field, ("name",), {"open": FLAG}),
+        table=facts(field, ("name",), {"open": codec.FLAG}),
         what=kind,
-        form=value_in("open", FLAG),
+        form=codec.value_in("open", codec.FLAG),
         part=part,
         row=lambda state, name, _: {"name": name, "open": name in state.open_names},
         read=read,
@@ -182,29 +159,25 @@ def _opened(kind: str, field: str) -> Collection:
 GROUPS: Final = _opened("group", "groups")
 MEMBERS: Final = nested(
     facts("members", ("group", "member"), {}, by="member"),
-    value_in("member"),
+    codec.value_in("member"),
     "groups",
     frozenset,
     declared=True,
     family="names",
-    words=Words(
-        kind="member",
-        added="`{member}` joined group `{group}`",
-        removed="`{member}` left group `{group}`",
-    ),
+    words=Words(kind="member", added="`{member}` joined group `{group}`", removed="`{member}` left group `{group}`"),
 )
 RELATIONS: Final = _opened("relation", "relations")
 
 
 def _tuple_columns(row: Row) -> Columns:
     # The key is a digest because a row may be longer than a database lets an index entry be.
-    text = dump_row(row)
-    return {"digest": digest_of(text), "values": text}
+    values = _ROW.dump(row)
+    return {"digest": codec.digest_of(values), "values": values}
 
 
 RELATION_ROWS: Final = nested(
-    facts("relation_rows", ("relation", "digest"), {"values": PLAIN}),
-    RowForm(_tuple_columns, lambda row: load_row(row["values"])),
+    facts("relation_rows", ("relation", "digest"), {"values": codec.PLAIN}),
+    RowForm(_tuple_columns, lambda row: _ROW.load(row["values"])),
     "relations",
     frozenset,
     declared=True,
@@ -256,23 +229,23 @@ def _moved(before: Stored, after: Stored, _: str) -> str | None:
 
 def _entries(table: str, source: Source, **more: Any) -> Collection:
     """Ordered entries (D5) of a source: what a rule may be depends on that."""
-    form = record(
+    form = codec.record(
         partial(Rule, source=source),
-        id=NAME,
-        who=NAME,  # empty where `role` is in its place: whoever holds the role
-        actions=text(ACTIONS),
-        type=NAME,
-        where=CONDITION,
-        attributes=maybe(text(each(PLAIN))),
-        forced=text(VALUES),
-        effect=RowForm(lambda effect: effect.value, Effect, NAME.column),
-        disclose=FLAG,
-        author=NAME,
-        role=maybe(RowForm(dump_role, load_role)),
-        attested=RowForm(bool, bool, FLAG.column, null=True),  # null is no
+        id=codec.NAME,
+        who=codec.NAME,  # empty where `role` is in its place: whoever holds the role
+        actions=codec.text(codec.ACTIONS),
+        type=codec.NAME,
+        where=codec.CONDITION,
+        attributes=codec.maybe(codec.text(codec.each(codec.PLAIN))),
+        forced=codec.text(codec.VALUES),
+        effect=RowForm(lambda effect: effect.value, Effect, codec.NAME.column),
+        disclose=codec.FLAG,
+        author=codec.NAME,
+        role=codec.maybe(codec.ROLE),
+        attested=RowForm(bool, bool, codec.FLAG.column, null=True),  # null is no
     )
     return Collection(
-        table=facts(table, ("id",), {"id": NAME, "rank": NUMBER, **form.columns}, by="who"),
+        table=facts(table, ("id",), {"id": codec.NAME, "rank": codec.NUMBER, **form.columns}, by="who"),
         what="rule",
         form=form,
         part=lambda state: {"": written(state, source)},
@@ -322,12 +295,12 @@ ADMITTED: Final = _entries(
 
 
 def _policy_rule_columns(state: State, who: str, rule: Condition) -> Columns:
-    return {"principal": who, "where": CONDITION.dump(rule), "attested": who in state.attested_rules}
+    return {"principal": who, "where": codec.CONDITION.dump(rule), "attested": who in state.attested_rules}
 
 
 POLICY_RULES: Final = mapped(
-    facts("policy_rules", ("principal",), {"where": PLAIN, "attested": FLAG}),
-    value_in("where", CONDITION),
+    facts("policy_rules", ("principal",), {"where": codec.PLAIN, "attested": codec.FLAG}),
+    codec.value_in("where", codec.CONDITION),
     row=_policy_rule_columns,
     beside=attrgetter("attested_rules"),
     words=Words(
@@ -341,20 +314,20 @@ POLICY_RULES: Final = mapped(
 
 # -- subscriptions and what goes with them ----------------------------------------------------------------------
 
-SUBSCRIPTION: Final = record(
+SUBSCRIPTION: Final = codec.record(
     Subscription,
-    id=NAME,
-    principal=NAME,
-    type=NAME,
-    where=CONDITION,
-    history=FLAG,
+    id=codec.NAME,
+    principal=codec.NAME,
+    type=codec.NAME,
+    where=codec.CONDITION,
+    history=codec.FLAG,
     # The version that its row begins at.
     first=RowForm(lambda first: {"from_version": first}, lambda row: row["from_version"], inline=True),
-    since_version=NUMBER,
-    since_time=maybe(TIME),
-    requires=maybe(CONDITION),
-    origin=maybe(NAME),
-    counted=maybe(text(each(PLAIN))),
+    since_version=codec.NUMBER,
+    since_time=codec.maybe(codec.TIME),
+    requires=codec.maybe(codec.CONDITION),
+    origin=codec.maybe(codec.NAME),
+    counted=codec.maybe(codec.text(codec.each(codec.PLAIN))),
 )
 
 
@@ -388,7 +361,7 @@ SUBSCRIPTIONS: Final = mapped(
     authored=False,
     comes_by="subscriptions",
 )
-PREDICATE: Final = record(RegisterPredicate, name=NAME, target=NAME, digest=NAME)
+PREDICATE: Final = codec.record(RegisterPredicate, name=codec.NAME, target=codec.NAME, digest=codec.NAME)
 PREDICATES: Final = mapped(
     facts("predicates", ("name",), PREDICATE.columns),
     PREDICATE,
@@ -400,8 +373,8 @@ PREDICATES: Final = mapped(
     ),
 )
 PRINCIPAL_KEYS: Final = mapped(
-    facts("keys", ("principal",), {"key": NAME}),
-    value_in("key"),
+    facts("keys", ("principal",), {"key": codec.NAME}),
+    codec.value_in("key"),
     words=Words(
         kind="key",
         text="{key}",
@@ -427,7 +400,7 @@ ADVERTISEMENTS: Final = elements(
 )
 WITHDRAWALS: Final = mapped(
     facts("withdrawals", ("principal",), {}),
-    value_in("from_version"),
+    codec.value_in("from_version"),
     words=Words(
         kind="withdrawal",
         text="{from_version}",
@@ -451,10 +424,7 @@ _SETTING_WORDS: Final = {
         "new names may look like others, and mix scripts",
         "new names may no longer look like others, nor mix scripts",
     ),
-    "connect": (
-        "every principal may connect that no rule stops",
-        "only principals that a rule lets in may connect",
-    ),
+    "connect": ("every principal may connect that no rule stops", "only principals that a rule lets in may connect"),
     _PRIVATE: (
         "the attribute `{name}` of principals is private",
         "the attribute `{name}` of principals is no longer private",
@@ -491,16 +461,11 @@ def _setting_words(at: int, row: Stored, said: str) -> str:
 
 
 SETTINGS: Final = Collection(
-    table=facts("settings", ("name",), {"value": PLAIN}),
-    form=value_in("value"),
+    table=facts("settings", ("name",), {"value": codec.PLAIN}),
+    form=codec.value_in("value"),
     part=_settings,
     read=_read_settings,
-    words=Words(
-        kind="setting",
-        text="{value}",
-        added=partial(_setting_words, 0),
-        removed=partial(_setting_words, 1),
-    ),
+    words=Words(kind="setting", text="{value}", added=partial(_setting_words, 0), removed=partial(_setting_words, 1)),
     decides=False,
 )
 

@@ -10,71 +10,60 @@ mean for people, memberships and the reasons of their endings say.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Final
 
 from headgate.decide.rolebook import holders, merged
-from headgate.lang.render import (
-    render_event_policy,
-    render_expression,
-    render_membership,
-    render_role,
-    render_rolefile,
-)  # fmt: skip
+from headgate.lang.render import render_event_policy, render_expression, render_membership, render_role, render_rolefile
 from headgate.lang.rolefile import parse_event_policy, parse_expression, parse_rolefile
-from headgate.ledger.codec import (
-    FLAG,
-    NAME,
-    NUMBER,
-    PLAIN,
-    SMALL,
-    TIME,
-    Columns,
-    RowForm,
-    Stored,
-    digest_of,
-    dump,
-    each,
-    maybe,
-    packed,
-    record,
-    text,
-)  # fmt: skip
+from headgate.ledger import codec
+from headgate.ledger.codec import Columns, RowForm, Stored
 from headgate.ledger.collection import Collection, Rows, Words, elements, facts, line, mapped, put, rank
-from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.conditions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.errors import BadDefinition
 from headgate.model.rolefiles import EventPolicy, Representative
-from headgate.model.roles import Ban, Election, Ending, Link, Membership, Op, Peer, Record, RecordWatch, RoleFacts
+from headgate.model.roles import (
+    Ban,
+    Election,
+    Ending,
+    Link,
+    Membership,
+    Op,
+    Peer,
+    Record,
+    RecordWatch,
+    RoleFacts,
+    dump_argument,
+    load_argument,
+)
 from headgate.model.state import State
 from headgate.model.values import brief
 
 READ: Final = 1_024
 """Distinct rolefiles and event policies whose parsed form is kept."""
 
-ARGUMENTS: Final = each(RowForm(dump_argument, load_argument))
+ARGUMENTS: Final = codec.each(RowForm(dump_argument, load_argument))
 """Arguments of a role."""
 
 
 # -- memberships and elections ----------------------------------------------------------------------------------
 
-MEMBERSHIP: Final = record(
+MEMBERSHIP: Final = codec.record(
     Membership,
-    id=NAME,
-    holder=NAME,
-    service=NAME,
-    instance=text(PLAIN),
-    role=text(PLAIN),
-    args=text(ARGUMENTS),
-    record=NUMBER,
-    state=maybe(FLAG),
-    statement=text(PLAIN),
-    supports=text(each(PLAIN)),
-    appointment=FLAG,
-    until=maybe(TIME),
-    foreign=FLAG,
+    id=codec.NAME,
+    holder=codec.NAME,
+    service=codec.NAME,
+    instance=codec.text(codec.PLAIN),
+    role=codec.text(codec.PLAIN),
+    args=codec.text(ARGUMENTS),
+    record=codec.NUMBER,
+    state=codec.maybe(codec.FLAG),
+    statement=codec.text(codec.PLAIN),
+    supports=codec.text(codec.each(codec.PLAIN)),
+    appointment=codec.FLAG,
+    until=codec.maybe(codec.TIME),
+    foreign=codec.FLAG,
 )
 """A membership without its rank."""
 
@@ -102,23 +91,25 @@ def _json_term(raw: object) -> Term:
 
 
 _TERM: Final = RowForm(_term_json, _json_term)
-_ROLE: Final = record(RoleRef, role=PLAIN, args=each(_TERM), service=PLAIN, instance=maybe(_TERM))
-ELECTION: Final = packed(
+_ROLE: Final = codec.record(
+    RoleRef, role=codec.PLAIN, args=codec.each(_TERM), service=codec.PLAIN, instance=codec.maybe(_TERM)
+)
+ELECTION: Final = codec.packed(
     Election,
     "content",
-    {"id": NAME, "elector": NAME},
-    service=PLAIN,
-    instance=PLAIN,
-    role=PLAIN,
+    {"id": codec.NAME, "elector": codec.NAME},
+    service=codec.PLAIN,
+    instance=codec.PLAIN,
+    role=codec.PLAIN,
     args=ARGUMENTS,
-    membership=PLAIN,
+    membership=codec.PLAIN,
     office=_ROLE,
-    office_record=PLAIN,
-    record=PLAIN,
-    required=each(_ROLE),
-    until=maybe(TIME),
-    revoke_on_exit=PLAIN,
-    revokers=each(PLAIN),
+    office_record=codec.PLAIN,
+    record=codec.PLAIN,
+    required=codec.each(_ROLE),
+    until=codec.maybe(codec.TIME),
+    revoke_on_exit=codec.PLAIN,
+    revokers=codec.each(codec.PLAIN),
 )
 """An election without its rank."""
 
@@ -129,18 +120,18 @@ _LINK: Final = RowForm(
     lambda link: -link.parent if link.negated else link.parent, lambda parent: Link(abs(parent), parent < 0)
 )
 _FLAGS: Final = {"permanent": 1, "direct": 2, "auto_revoke": 4, "latched": 8}
-_RECORD: Final[RowForm[Any]] = record(
+_RECORD: Final[RowForm[Any]] = codec.record(
     dict,
-    ref=NUMBER,
-    op=RowForm(lambda op: op.value, Op, NAME.column),
-    parents=text(each(_LINK)),
-    state=maybe(FLAG),
-    fact=PLAIN,
+    ref=codec.NUMBER,
+    op=RowForm(lambda op: op.value, Op, codec.NAME.column),
+    parents=codec.text(codec.each(_LINK)),
+    state=codec.maybe(codec.FLAG),
+    fact=codec.PLAIN,
 )
 RECORD: Final[RowForm[Record]] = RowForm(
     lambda one: _RECORD.dump(one) | {"flags": sum(flag for name, flag in _FLAGS.items() if getattr(one, name))},
     lambda row: Record(**_RECORD.load(row) | {name: bool(row["flags"] & flag) for name, flag in _FLAGS.items()}),
-    columns={**_RECORD.columns, "flags": SMALL},
+    columns={**_RECORD.columns, "flags": codec.SMALL},
 )
 """A credential record: parents are references, negative where the link is negated."""
 
@@ -151,52 +142,38 @@ RECORD: Final[RowForm[Record]] = RowForm(
 def _ban_columns(ban: Ban) -> Columns:
     fields: list[object] = [ban.service, ban.instance, ban.role, ARGUMENTS.dump(ban.args), ban.revoker]
     if ban.by or ban.office is not None:  # ledgers of formats before 5 do not say
-        fields += [ban.by, maybe(_ROLE).dump(ban.office)]
-    text = dump(fields)
-    return {"digest": digest_of(text), "content": text}
+        fields += [ban.by, codec.maybe(_ROLE).dump(ban.office)]
+    text = codec.dump(fields)
+    return {"digest": codec.digest_of(text), "content": text}
 
 
 def _ban(row: Stored) -> Ban:
     service, instance, role, args, revoker, *given = json.loads(row["content"])
     by, office = given or ("", None)
-    return Ban(service, instance, role, ARGUMENTS.load(args), revoker, by, maybe(_ROLE).load(office))
+    return Ban(service, instance, role, ARGUMENTS.load(args), revoker, by, codec.maybe(_ROLE).load(office))
 
 
 BAN: Final = RowForm(_ban_columns, _ban)
-PEER: Final = packed(
+PEER: Final = codec.packed(
     Peer,
     "content",
-    {"name": NAME},
-    key=PLAIN,
-    service=PLAIN,
-    bound=PLAIN,
-    url=PLAIN,
-    heard=maybe(TIME),
-    number=PLAIN,
+    {"name": codec.NAME},
+    key=codec.PLAIN,
+    service=codec.PLAIN,
+    bound=codec.PLAIN,
+    url=codec.PLAIN,
+    heard=codec.maybe(codec.TIME),
+    number=codec.PLAIN,
 )
-_WATCH: Final = record(RecordWatch, watcher=NAME, record=NUMBER)
+_WATCH: Final = codec.record(RecordWatch, watcher=codec.NAME, record=codec.NUMBER)
 
 
 # -- rolefiles and event policy ---------------------------------------------------------------------------------
 
-_TEXTS: Final[Mapping[str, tuple[Callable[[Any], str], Callable[[str], Any]]]] = {
-    "rolefile": (render_rolefile, lru_cache(maxsize=READ)(parse_rolefile)),
-    "event policy": (render_event_policy, lru_cache(maxsize=READ)(parse_event_policy)),
-}
-
-
-def _text_columns(kind: str, whole: str, parsed: Any) -> Columns:
-    """A rolefile, or the event policy, as text that reads back as the same."""
-    render, parse = _TEXTS[kind]
-    text = render(parsed)
-    if parse(text) != parsed:
-        raise BadDefinition(f"the {whole} does not read back as it was given")
-    return {"text": dump(text)}
-
-
-def _text_form(kind: str) -> RowForm[Any]:
-    parse = _TEXTS[kind][1]
-    return RowForm(lambda parsed: _text_columns(kind, kind, parsed), lambda row: parse(json.loads(row["text"])))
+_ROLEFILE: Final = codec.value_in("text", codec.read_back("rolefile", render_rolefile, parse_rolefile, kept=READ))
+_EVENT_POLICY: Final = codec.value_in(
+    "text", codec.read_back("event policy", render_event_policy, parse_event_policy, kept=READ)
+)
 
 
 def _parameters(representative: Representative) -> list[tuple[str, str]]:
@@ -208,7 +185,7 @@ def _representative(type: str, parameters: str) -> Representative:
 
 
 def _representative_columns(one: Representative) -> Columns:
-    parameters = dump(_parameters(one))
+    parameters = codec.dump(_parameters(one))
     if _representative(one.type, parameters) != one:
         raise BadDefinition(f"the representative of `{one.type}` does not read back as it was given")
     return {"type": one.type, "parameters": parameters}
@@ -300,20 +277,19 @@ def _peer_text(one: Peer) -> str:
     return f"`{line(one.service)}` of {line(one.key)}{where}, whose silence is borne for {one.bound} s"
 
 
-def _whole(kind: str, called: str, name: str, of: str, several: str) -> Words:
+def _whole(kind: str, called: str, render: Callable[[Any], str], of: str, several: str) -> Words:
     """A whole text, which is counted in words and compared in full; `of` is what it has `several` of."""
 
-    def lines(row: Stored) -> list[str]:
-        return [one for one in str(json.loads(row["text"])).split("\n") if one]
+    def lines(text: str) -> list[str]:
+        return [one for one in text.split("\n") if one]
 
     def counted(done: str, row: Stored) -> str:
-        count = len(lines(row))
+        count = len(lines(json.loads(row["text"])))
         return f"{called.format_map(row)} {done}, {count} {of if count == 1 else several}"
 
     return Words(
         kind=kind,
-        name=name,
-        text=lambda parsed: "; ".join(one for one in _TEXTS[kind][0](parsed).split("\n") if one),
+        text=lambda parsed: "; ".join(lines(render(parsed))),
         added=lambda row, _: counted("set", row),
         removed=lambda row, _: counted("removed", row),
         changed=lambda _, row, __, ___: counted("changed", row),
@@ -341,7 +317,7 @@ def _follow_memberships(state: State, ended: Rows, begun: Rows) -> State:
 
 # `rank` is the order of beginning: whatever changes of a membership or election, it keeps its place.
 MEMBERSHIPS: Final = mapped(
-    facts("memberships", ("id",), {"id": NAME, "rank": NUMBER, **MEMBERSHIP.columns}, by="holder"),
+    facts("memberships", ("id",), {"id": codec.NAME, "rank": codec.NUMBER, **MEMBERSHIP.columns}, by="holder"),
     MEMBERSHIP,
     "roles.memberships",
     read=_read_memberships,
@@ -359,7 +335,7 @@ MEMBERSHIPS: Final = mapped(
     comes_by="roles",
 )
 ELECTIONS: Final = mapped(
-    facts("elections", ("id",), {"id": NAME, "rank": NUMBER, **ELECTION.columns}, by="elector"),
+    facts("elections", ("id",), {"id": codec.NAME, "rank": codec.NUMBER, **ELECTION.columns}, by="elector"),
     ELECTION,
     "roles.elections",
     ranked=True,
@@ -374,7 +350,7 @@ ELECTIONS: Final = mapped(
 )
 RECORDS: Final = mapped(facts("records", ("ref",), RECORD.columns), RECORD, "roles.records", what="record", **_ROLES)
 BANS: Final = elements(
-    facts("bans", ("digest",), {"content": PLAIN}),
+    facts("bans", ("digest",), {"content": codec.PLAIN}),
     BAN,
     "roles.bans",
     words=Words(kind="ban", name=_ban_name, text=_ban_text, added="revoked: {said}", removed="reinstated: {said}"),
@@ -398,11 +374,10 @@ WATCHES: Final = elements(
     facts("watches", ("watcher", "record"), _WATCH.columns), _WATCH, "roles.watches", what="watch", **_ROLES
 )
 ROLEFILES: Final = mapped(
-    facts("rolefiles", ("service",), {"text": PLAIN}),
-    _text_form("rolefile"),
+    facts("rolefiles", ("service",), _ROLEFILE.columns),
+    _ROLEFILE,
     "roles.rolefiles",
-    row=lambda _, service, one: {"service": service, **_text_columns("rolefile", f"rolefile of `{service}`", one)},
-    words=_whole("rolefile", "rolefile of `{service}`", "{service}", "line", "lines"),
+    words=_whole("rolefile", "rolefile of `{service}`", render_rolefile, "line", "lines"),
     decides=False,
 )
 
@@ -413,14 +388,14 @@ def _read_event_policy(state: State, rows: Rows) -> State:
 
 # One row at most, under the name `events`.
 EVENT_POLICY: Final = Collection(
-    table=facts("event_policy", ("name",), {"text": PLAIN}),
-    form=_text_form("event policy"),
+    table=facts("event_policy", ("name",), _EVENT_POLICY.columns),
+    form=_EVENT_POLICY,
     part=lambda state: {"events": state.roles.policy} if state.roles.policy.entries else {},
     read=_read_event_policy,
-    words=_whole("event policy", "event policy", "{name}", "entry", "entries"),
+    words=_whole("event policy", "event policy", render_event_policy, "entry", "entries"),
 )
 REPRESENTATIVES: Final = mapped(
-    facts("representatives", ("type",), {"parameters": PLAIN}),
+    facts("representatives", ("type",), {"parameters": codec.PLAIN}),
     REPRESENTATIVE,
     "roles.representatives",
     words=Words(

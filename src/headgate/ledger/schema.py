@@ -32,12 +32,7 @@ RANKED: Final = frozenset(one.table for one in COLLECTIONS if one.ranked)
 WORDS: Final[dict[Table, Words]] = {one.table: one.words for one in COLLECTIONS if one.words is not None}
 """The tables whose facts have words, in the order in which differences are told."""
 
-meta: Final = Table(
-    "meta",
-    METADATA,
-    Column("name", String, primary_key=True),
-    Column("value", Text, nullable=False),
-)
+meta: Final = Table("meta", METADATA, Column("name", String, primary_key=True), Column("value", Text, nullable=False))
 versions: Final = Table(
     "versions",
     METADATA,

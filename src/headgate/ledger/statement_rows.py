@@ -18,16 +18,15 @@ from headgate.ledger.codec import (
     NAMES,
     PLAIN,
     TIME,
+    VALUE,
     VALUES,
     RowForm,
     each,
-    from_json,
     maybe,
     packed,
     record,
-    to_json,
     value_in,
-)  # fmt: skip
+)
 from headgate.ledger.collection import Collection, Rows, Words, facts, line, mapped, nested
 from headgate.model.authority import (
     Attested,
@@ -43,7 +42,7 @@ from headgate.model.authority import (
     Succession,
     TypeAuthority,
     Validity,
-)  # fmt: skip
+)
 from headgate.model.state import State
 
 T = TypeVar("T")
@@ -70,17 +69,11 @@ _AUTHORITY: Final[RowForm[Authority]] = RowForm(
 )
 
 
-def _map_content(one: AttributeMap) -> list[object]:
-    values = None if one.values is None else [[to_json(theirs), to_json(ours)] for theirs, ours in one.values]
-    return [one.name, one.to, values]
-
-
-def _map(found: list[Any]) -> AttributeMap:
-    name, to, values = found
-    pairs = None if values is None else tuple((from_json(theirs), from_json(ours)) for theirs, ours in values)
-    return AttributeMap(name, to, pairs)
-
-
+_PAIRS: Final = maybe(each(each(VALUE)))
+_MAP: Final[RowForm[AttributeMap]] = RowForm(
+    lambda one: [one.name, one.to, _PAIRS.dump(one.values)],
+    lambda data: AttributeMap(data[0], data[1], _PAIRS.load(data[2])),  # type: ignore[arg-type]
+)
 _IDENTITY: Final = _inline(
     Identity,
     id=PLAIN,
@@ -111,7 +104,7 @@ _FORMS: Final[Mapping[str, RowForm[Any]]] = {
     ),
     "list": _content(RevocationList, issuer=PLAIN, number=PLAIN, issued=TIME, revoked=NAMES),
     "succession": _content(Succession, old=PLAIN, new=PLAIN, number=PLAIN, until=maybe(TIME)),
-    "provider": _content(Provider, key=PLAIN, name=PLAIN, mapping=maybe(each(RowForm(_map_content, _map))), own=PLAIN),
+    "provider": _content(Provider, key=PLAIN, name=PLAIN, mapping=maybe(each(_MAP)), own=PLAIN),
     "identity": _content(Attested, principal=PLAIN, applied=NAMES, identity=_IDENTITY),
     "policy rule": _content(AttestedRule, principal=PLAIN, provider=PLAIN, began=TIME, rule=CONDITION),
     "issuing": _content(Issuing, id=PLAIN, who=PLAIN, seconds=PLAIN, delegate=PLAIN, authority=each(_AUTHORITY)),

@@ -79,11 +79,7 @@ class Storage:
     def _transaction(self, options: dict[str, Any]) -> Iterator[Connection]:
         if self._closed:
             raise RuntimeError(f"the ledger `{self.place}` is closed")
-        with (
-            self.errors(),
-            self.engine.connect().execution_options(**options) as connection,
-            connection.begin(),
-        ):
+        with self.errors(), self.engine.connect().execution_options(**options) as connection, connection.begin():
             yield connection
 
     @contextmanager

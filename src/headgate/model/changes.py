@@ -508,69 +508,25 @@ class Settle:
 
 
 RoleRequest: TypeAlias = (
-    SetRolefile
-    | GrantRole
-    | EnterRole
-    | ElectRole
-    | EndCredential
-    | PassRevocation
-    | RevokeRole
-    | ReinstateRole
-    | SetPeer
-    | RemovePeer
-    | MirrorRole
-    | HearPeer
-    | WatchRecords
-)
+    SetRolefile | GrantRole | EnterRole | ElectRole | EndCredential | PassRevocation | RevokeRole | ReinstateRole |
+    SetPeer | RemovePeer | MirrorRole | HearPeer | WatchRecords
+)  # fmt: skip
 """What is asked of a role service. `roles.requests.transition` works out what becomes of it."""
 
 RoleChange: TypeAlias = SetEventPolicy | SetRepresentative | RemoveRepresentative | Settle
 
 AuthorityChange: TypeAlias = (
-    SetPolicyRule
-    | SetCoordinator
-    | SetNetwork
-    | Present
-    | Revoke
-    | Succeed
-    | Identify
-    | Tick
-    | SetProvider
-    | RemoveProvider
-    | AddIssuing
-    | RemoveIssuing
-)
+    SetPolicyRule | SetCoordinator | SetNetwork | Present | Revoke | Succeed | Identify | Tick | SetProvider |
+    RemoveProvider | AddIssuing | RemoveIssuing
+)  # fmt: skip
 """What statements and those who are trusted to make them bring about; the domain takes it up."""
 
 PolicyChange: TypeAlias = (
-    DeclareType
-    | RetireType
-    | DeclarePrincipal
-    | RemovePrincipal
-    | SetKey
-    | SetConnect
-    | SetNames
-    | DeclareGroup
-    | RemoveGroup
-    | DeclareRelation
-    | RemoveRelation
-    | SetOpen
-    | SetPrivate
-    | AddMember
-    | RemoveMember
-    | AddRow
-    | RemoveRow
-    | SetAttribute
-    | AddRule
-    | RemoveRule
-    | Subscribe
-    | Unsubscribe
-    | Advertise
-    | Unadvertise
-    | Withdraw
-    | RegisterPredicate
-    | RemovePredicate
-)
+    DeclareType | RetireType | DeclarePrincipal | RemovePrincipal | SetKey | SetConnect | SetNames | DeclareGroup |
+    RemoveGroup | DeclareRelation | RemoveRelation | SetOpen | SetPrivate | AddMember | RemoveMember | AddRow |
+    RemoveRow | SetAttribute | AddRule | RemoveRule | Subscribe | Unsubscribe | Advertise | Unadvertise | Withdraw |
+    RegisterPredicate | RemovePredicate
+)  # fmt: skip
 """What the domain's authors, subscribers and publishers say."""
 
 Change: TypeAlias = PolicyChange | AuthorityChange | RoleChange | RoleRequest

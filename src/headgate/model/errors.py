@@ -1,11 +1,13 @@
 """One error root with stable codes.
 
-Guarantees: every refusal is a `HeadgateError` with a stable `code`, a one-line message with the offending
-input in backticks, and where known a `place` (file, line, key, or line and column) and a `remedy`.
+Guarantees: every refusal is a `HeadgateError` with a stable `code`, the name of its class in kebab case unless it says
+otherwise, a one-line message with the offending input in backticks, and where known a `place` (file, line, key, or line
+and column) and a `remedy`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Literal, TypeAlias
 
@@ -17,6 +19,10 @@ class HeadgateError(Exception):
     """Something Headgate refuses, with a stable code, the place and the remedy."""
 
     code = "error"
+
+    def __init_subclass__(cls) -> None:
+        if HeadgateError in cls.__bases__ and "code" not in vars(cls):
+            cls.code = re.sub(r"\B(?=[A-Z])", "-", cls.__name__).lower()
 
     def __init__(self, message: str, *, place: str | None = None, remedy: str | None = None) -> None:
         super().__init__(message)
@@ -48,55 +54,38 @@ def _restored(kind: type[HeadgateError], args: tuple[object, ...], facts: dict[s
 class UnknownType(HeadgateError):
     """An event type that the ledger does not hold."""
 
-    code = "unknown-type"
-
 
 class TypeMismatch(HeadgateError):
     """A value that its attribute's declared kind does not accept."""
-
-    code = "type-mismatch"
 
 
 class PublishDenied(HeadgateError):
     """No entry of the publisher admits the event (D6)."""
 
-    code = "publish-denied"
-
 
 class GovernDenied(HeadgateError):
     """The author does not govern what a batch touches, or may not ask (D14)."""
-
-    code = "govern-denied"
 
 
 class SubscribeDenied(HeadgateError):
     """A subscription for another principal, or past a limit; never for lack of rights (D10)."""
 
-    code = "subscribe-denied"
-
 
 class BadExpression(HeadgateError):
     """An expression that does not parse, does not type-check or is past a limit."""
-
-    code = "bad-expression"
 
 
 class BadDefinition(HeadgateError):
     """A type, rule, group, relation or name that is malformed or clashes."""
 
-    code = "bad-definition"
-
 
 class UnknownName(HeadgateError):
     """A principal, group, relation, rule, subscription or predicate nobody declared."""
-
-    code = "unknown-name"
 
 
 class VersionConflict(HeadgateError):
     """The ledger moved on since the version the author named; where known, by which version and whose."""
 
-    code = "version-conflict"
     version: int | None = None
     author: str | None = None
 
@@ -104,19 +93,13 @@ class VersionConflict(HeadgateError):
 class StaleVersion(HeadgateError):
     """A writer decided at a version that its stream has already left."""
 
-    code = "stale-version"
-
 
 class Fenced(HeadgateError):
     """Another writer has taken the stream over."""
 
-    code = "fenced"
-
 
 class StreamHeld(HeadgateError):
     """Another writer holds the stream, and its lease has not lapsed. `expires` is in microseconds."""
-
-    code = "stream-held"
 
     def __init__(self, message: str, *, holder: str, expires: int, remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
@@ -127,61 +110,41 @@ class StreamHeld(HeadgateError):
 class TooNew(HeadgateError):
     """A file written by a newer Headgate."""
 
-    code = "too-new"
-
 
 class TooOld(HeadgateError):
     """A file of a format that this Headgate no longer reads."""
-
-    code = "too-old"
 
 
 class Damaged(HeadgateError):
     """A log, ledger or store file whose content is not what was written."""
 
-    code = "damaged"
-
 
 class StorageFull(HeadgateError):
     """No room to store; nothing of the request was kept."""
-
-    code = "storage-full"
 
 
 class StorageBusy(HeadgateError):
     """Another process holds the file for too long; nothing of the request was kept."""
 
-    code = "storage-busy"
-
 
 class NotInForce(HeadgateError):
     """A change that is kept, and takes effect only when every stream can record its starting point."""
-
-    code = "not-in-force"
 
 
 class BadScenario(HeadgateError):
     """A file that is not a scenario."""
 
-    code = "bad-scenario"
-
 
 class NotSupportedYet(HeadgateError):
     """A key or step of the format that this version does not run."""
-
-    code = "not-supported-yet"
 
 
 class BadEnvironment(HeadgateError):
     """Java or another component of the machine is missing or too old."""
 
-    code = "bad-environment"
-
 
 class EngineFailed(HeadgateError):
     """Spark failed, so that nothing is known of what it was asked; `trace` is everything it said."""
-
-    code = "engine-failed"
 
     def __init__(self, message: str, *, trace: str, place: str | None = None, remedy: str | None = None) -> None:
         super().__init__(message, place=place, remedy=remedy)
@@ -191,31 +154,21 @@ class EngineFailed(HeadgateError):
 class NotFound(HeadgateError):
     """Nothing by that name that the asker may know of."""
 
-    code = "not-found"
-
 
 class BadKey(HeadgateError):
     """A key, a key's name or a certificate that is malformed, unsafe or badly kept."""
-
-    code = "bad-key"
 
 
 class NotAuthenticated(HeadgateError):
     """Someone did not prove who they are; the cause is never told."""
 
-    code = "not-authenticated"
-
 
 class BrokerNotTrusted(HeadgateError):
     """A broker did not prove that it is the one expected."""
 
-    code = "broker-not-trusted"
-
 
 class TooBusy(HeadgateError):
     """No room for more of this right now; nothing of the request was kept. `retry` is in how many seconds to try."""
-
-    code = "too-busy"
 
     def __init__(
         self, message: str, *, place: str | None = None, remedy: str | None = None, retry: float | None = None
@@ -227,85 +180,57 @@ class TooBusy(HeadgateError):
 class BadPosition(HeadgateError):
     """A position that was not given out for this subscription."""
 
-    code = "bad-position"
-
 
 class BadConfig(HeadgateError):
     """A setting that is unknown, of the wrong type, out of range or unsafe."""
-
-    code = "bad-config"
 
 
 class ConnectDenied(HeadgateError):
     """A principal that may not connect to the domain."""
 
-    code = "connect-denied"
-
 
 class BadRequest(HeadgateError):
     """A request that is not what the protocol has."""
-
-    code = "bad-request"
 
 
 class TooLarge(HeadgateError):
     """A request past a named limit."""
 
-    code = "too-large"
-
 
 class TooMany(HeadgateError):
     """More of something than a principal may have."""
-
-    code = "too-many"
 
 
 class AlreadyExists(HeadgateError):
     """Something else has that name already."""
 
-    code = "already-exists"
-
 
 class UnsupportedMediaType(HeadgateError):
     """A body of a kind that is not read here."""
-
-    code = "unsupported-media-type"
 
 
 class LookupTooLarge(HeadgateError):
     """More entries than a look-up returns."""
 
-    code = "lookup-too-large"
-
 
 class AlreadyRunning(HeadgateError):
     """Another process of the domain does this already."""
-
-    code = "already-running"
 
 
 class ChainInvalid(HeadgateError):
     """No presented certificate completes a chain from the owner of what is asked for."""
 
-    code = "chain-invalid"
-
 
 class Expired(HeadgateError):
     """A statement that would be good, were it not past its end."""
-
-    code = "expired"
 
 
 class Revoked(HeadgateError):
     """A statement that would be good, had its issuer not revoked it."""
 
-    code = "revoked"
-
 
 class BadStatement(HeadgateError):
     """Text that is not a signed statement of the kind asked for; `reason` says in a word what is wrong with it."""
-
-    code = "bad-statement"
 
     def __init__(self, message: str, *, reason: str, place: str | None = None, remedy: str | None = None) -> None:
         super().__init__(message, place=place, remedy=remedy)
@@ -314,8 +239,6 @@ class BadStatement(HeadgateError):
 
 class StaleList(HeadgateError):
     """A revocation list, succession or identity statement older than one already known."""
-
-    code = "stale-list"
 
 
 class PolicyRuleDenied(HeadgateError):
@@ -326,8 +249,6 @@ class PolicyRuleDenied(HeadgateError):
 
 class RoleDenied(HeadgateError):
     """A role that is not given or not recognised; `failure` says of which class that is, `details` what is known."""
-
-    code = "role-denied"
 
     def __init__(
         self,

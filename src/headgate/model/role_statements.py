@@ -37,33 +37,30 @@ class HeldRole:
 
 
 @dataclass(frozen=True, slots=True)
-class RoleCertificate:
+class _Embodying:
+    """A subject has roles."""
+
+    id: str
+    place: ServiceInstance
+    subject: str
+    roles: tuple[HeldRole, ...]
+    issued: datetime
+    until: datetime
+
+    def __post_init__(self) -> None:
+        _check_times(self.issued, self.until)
+
+
+class RoleCertificate(_Embodying):
     """A client holds these roles, for as long as their records are true and not after `until`."""
 
-    id: str
-    place: ServiceInstance
-    subject: str
-    roles: tuple[HeldRole, ...]
-    issued: datetime
-    until: datetime
-
-    def __post_init__(self) -> None:
-        _check_times(self.issued, self.until)
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class AppointmentCertificate:
+class AppointmentCertificate(_Embodying):
     """A client is qualified by these roles beyond any session (Capabilities V.A)."""
 
-    id: str
-    place: ServiceInstance
-    subject: str
-    roles: tuple[HeldRole, ...]
-    issued: datetime
-    until: datetime
-
-    def __post_init__(self) -> None:
-        _check_times(self.issued, self.until)
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

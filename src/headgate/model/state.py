@@ -9,15 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.model.authority import (
-    Attested,
-    AttestedRule,
-    Certificate,
-    Issuing,
-    Provider,
-    RevocationList,
-    Succession,
-)
+from headgate.model.authority import Attested, AttestedRule, Certificate, Issuing, Provider, RevocationList, Succession
 from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.conditions import Condition
 from headgate.model.rights import Rule, Subscription

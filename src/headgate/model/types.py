@@ -135,8 +135,7 @@ class Catalog(Mapping[str, EventType]):
         old = self.every[new.name]
         if (new.owner, new.parent, new.key) != (old.owner, old.parent, old.key):
             raise BadDefinition(
-                f"a new version of `{new.name}` cannot change its owner, parent or key",
-                remedy="declare another type",
+                f"a new version of `{new.name}` cannot change its owner, parent or key", remedy="declare another type"
             )
         self._check_parent(new)
         for attribute, kind in old.attributes.items():
@@ -176,8 +175,7 @@ class Catalog(Mapping[str, EventType]):
             raise BadDefinition(f"the type `{new.name}` extends itself")
         if new.parent not in (self.every if new.retired else self._live):
             raise UnknownType(
-                f"`{new.name}` extends `{brief(new.parent)}`, which is not declared",
-                remedy="declare the parent first",
+                f"`{new.name}` extends `{brief(new.parent)}`, which is not declared", remedy="declare the parent first"
             )
 
     def _check(self, new: EventType, inherited: Mapping[str, Kind]) -> None:

@@ -28,7 +28,7 @@ from headgate.model.errors import (
 )
 from headgate.model.events import Event
 from headgate.model.rights import Subscription
-from headgate.model.state import State
+from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import Catalog
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.index import predicates
@@ -56,11 +56,13 @@ class Domain:
         ledger.functions = self.functions
 
     @classmethod
-    def create(cls, directory: Path, clock: Callable[[], datetime] = utc_now) -> Domain:
+    def create(
+        cls, directory: Path, clock: Callable[[], datetime] = utc_now, *, administrator: str = ADMINISTRATOR
+    ) -> Domain:
         """Make a new, empty domain."""
         directory.mkdir(parents=True, exist_ok=True)
         paths = Paths(directory)
-        ledger = Ledger.create(paths.ledger, clock=clock)
+        ledger = Ledger.create(paths.ledger, administrator=administrator, clock=clock)
         return cls(directory, ledger, EventLog.create(paths.log), DeliveryStore.create(paths.deliveries))
 
     @classmethod

@@ -27,7 +27,7 @@ from headgate.model.values import Value
 from headgate.pipeline.index.index import Types
 from headgate.pipeline.log.codec import EventBatch, LogBatch, Words, to_blob
 from headgate.pipeline.log.event_log import Chunk, Size
-from headgate.pipeline.log.sqlite_files import StreamFile, failures, shrink, transaction
+from headgate.pipeline.log.sqlite_files import StreamFile, failures, transaction
 from headgate.pipeline.match import Matches
 
 
@@ -156,15 +156,6 @@ def contains(packed: bytes, number: int) -> bool:
         return at < len(numbers) and numbers[at] == number
     place = number - int.from_bytes(body[:4], "little")
     return 0 <= place < 8 * (len(body) - 4) and bool(body[4 + (place >> 3)] >> (place & 7) & 1)
-
-
-def unpack(packed: bytes) -> npt.NDArray[np.int32]:
-    """The inverse of `pack`."""
-    body = _body(packed)
-    if packed[0] == _LIST:
-        return np.frombuffer(body, "<i4").astype(np.int32)
-    flags = np.unpackbits(np.frombuffer(body[4:], np.uint8), bitorder="little")
-    return (np.flatnonzero(flags) + int.from_bytes(body[:4], "little")).astype(np.int32)
 
 
 def _sealed(tag: int, body: bytes) -> bytes:
@@ -302,19 +293,7 @@ class DeliveryStore(StreamFile):
             row = batch, stats.at, stats.events, stats.deliveries, stats.milliseconds, stats.version
             db.execute("INSERT INTO batch_stats VALUES (?, ?, ?, ?, ?, ?)", row)
 
-    def trim(self, stream: str, through: int) -> int:
-        """Delete the deliveries of the appends that end at or before an event; returns how many went."""
-        gone, more = 0, True
-        while more:
-            with transaction(self._db, self.path) as db:
-                count, more = self._trim(db, stream, through)
-            gone += count
-        if gone:
-            shrink(self._db, self.path)
-        return gone
-
     def _trim(self, db: sqlite3.Connection, stream: str, through: int) -> tuple[int, bool]:
-        """Delete some of the oldest blobs, and record it; returns how many deliveries went, and if more must."""
         through = min(through, self.reached().streams.get(stream, 0))  # what is not decided yet cannot be gone
         if through <= 0:
             return 0, False

@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, field
 
-from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.conditions import Argument
 from headgate.model.errors import BadRequest, HeadgateError
 from headgate.model.limits import (
@@ -24,6 +23,7 @@ from headgate.model.limits import (
     MAX_SHOWN,
     MAX_STATEMENT_BYTES,
 )
+from headgate.model.roles import dump_argument, load_argument
 from headgate.model.values import Kind, conform
 from headgate.protocol.messages import Answer, Did, Name, Nonce, Request, Text
 

@@ -22,8 +22,7 @@ from typing import Any, Final, cast
 from headgate.model.errors import BadScenario
 from headgate.model.values import Value, brief, plain, same
 from headgate.pipeline.spark.session import EngineFailure, describe
-from headgate.scenario.engines.decide_engine import run_decide
-from headgate.scenario.engines.play import AUDIT_STREAM, Got, ScenarioOutcome
+from headgate.scenario.engines.play import AUDIT_STREAM, Got, ScenarioOutcome, run_decide
 from headgate.scenario.format.story import ConnectStep, Expected, PublishStep, RoleStep, Scenario
 
 DECIDE: Final = "decide"

@@ -28,15 +28,7 @@ from headgate.trust import claims as claim
 from headgate.trust.certificates import new_id
 from headgate.trust.claims import bad, key_name
 from headgate.trust.keys import PrivateKey, Random
-from headgate.trust.statements import (
-    Signed,
-    StatementKind,
-    Verifier,
-    audience_of,
-    digest_of,
-    open_statement,
-    times_of,
-)
+from headgate.trust.statements import Signed, StatementKind, Verifier, audience_of, digest_of, open_statement, times_of
 
 _TYPE: Final = "hg-identity+jwt"
 GUEST: Final = frozenset({"guest_of", "origin", "mapping"})

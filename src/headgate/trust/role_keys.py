@@ -27,26 +27,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from headgate.model.errors import (
-    BadConfig,
-    BadDefinition,
-    BadKey,
-    Damaged,
-    HeadgateError,
-    NotFound,
-    StaleList,
-    StorageBusy,
-    StorageFull,
-    TooMany,
-)
-from headgate.model.limits import (
-    MAX_APPOINTMENT_SECONDS,
-    MAX_LOCK_TRIES,
-    MAX_ROLE_CERTIFICATE_SECONDS,
-    MAX_ROLE_KEYS,
-    MAX_ROLE_KEYS_BYTES,
-    MAX_ROLE_KEYS_SECONDS,
-)
+from headgate.model import errors, limits
+from headgate.model.errors import BadConfig, BadDefinition, BadKey, Damaged, HeadgateError, NotFound, StaleList
+from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_ROLE_KEYS, MAX_ROLE_KEYS_BYTES, MAX_ROLE_KEYS_SECONDS
 from headgate.model.values import EPOCH, brief, render_timestamp
 from headgate.trust import claims as claim
 from headgate.trust.claims import bad, key_of
@@ -66,7 +49,7 @@ Use: TypeAlias = Literal["short", "long"]
 
 USES: Final[tuple[Use, ...]] = get_args(Use)
 LONGEST: Final[Mapping[Use, timedelta]] = {
-    "short": timedelta(seconds=MAX_ROLE_CERTIFICATE_SECONDS),
+    "short": timedelta(seconds=limits.MAX_ROLE_CERTIFICATE_SECONDS),
     "long": timedelta(seconds=MAX_APPOINTMENT_SECONDS),
 }
 """How long what a key signs may be good."""
@@ -87,7 +70,7 @@ class RollingKey:
     def __post_init__(self) -> None:
         if not self.start <= self.until <= self.end:
             raise BadDefinition(f"the times of the rolling key `{self.kid}` are out of order")
-        if self.end - self.start > _most(self.use):
+        if self.end - self.start > 2 * LONGEST[self.use]:  # it rolls when the first of what it signed is over
             raise BadDefinition(f"the rolling key `{self.kid}` counts for longer than what it signs")
 
     @property
@@ -127,11 +110,6 @@ class RoleKeys:
 
 
 _WORDS: Final[Mapping[Use, str]] = {"short": "hours", "long": "months"}
-
-
-def _most(use: Use) -> timedelta:
-    """How long a key may count: it rolls at the latest when the first of what it signed is over."""
-    return 2 * LONGEST[use]
 
 
 # -- the document ---------------------------------------------------------------------------------------------
@@ -264,7 +242,9 @@ class FileStore:
             passing.replace(self.path)
             sync_directory(self.directory)
         except OSError as error:
-            raise StorageFull(f"`{self.path}` cannot be written ({error.strerror})", remedy="make room") from None
+            raise errors.StorageFull(
+                f"`{self.path}` cannot be written ({error.strerror})", remedy="make room"
+            ) from None
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -282,14 +262,16 @@ class FileStore:
             os.close(handle)
 
     def _lock(self, handle: int) -> None:
-        for _ in range(MAX_LOCK_TRIES):
+        for _ in range(limits.MAX_LOCK_TRIES):
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 self._pause(_LOCK_PAUSE)
             else:
                 return
-        raise StorageBusy(f"another process holds `{self.directory}`", remedy="see whether it hangs, and try again")
+        raise errors.StorageBusy(
+            f"another process holds `{self.directory}`", remedy="see whether it hangs, and try again"
+        )
 
     def _make_later(self, passing: Path) -> None:
         """Let each file be later than the one before, however coarse the clock of the disk: the stamp goes by it."""
@@ -441,7 +423,7 @@ class RollingTable:
 
     def _save(self, table: KeyTable) -> KeyTable:
         if len(table.keys) > MAX_ROLE_KEYS:
-            raise TooMany(
+            raise errors.TooMany(
                 f"there are more rolling keys than MAX_ROLE_KEYS ({MAX_ROLE_KEYS})",
                 remedy="set the clock right, or wait until some are over",
             )
@@ -516,7 +498,7 @@ def _parsed(data: bytes, domain: PublicKey, name: str) -> KeyTable:
         document = json.loads(data)
         whose = PublicKey.from_did(document["domain"])
         table = KeyTable(claim.whole(document["number"], "number"), tuple(_own_key(one) for one in document["keys"]))
-        well_formed = document["format"] == _FORMAT and _differ(table.keys)
+        well_formed = document["format"] == _FORMAT and len({one.public.kid for one in table.keys}) == len(table.keys)
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError, HeadgateError):
         well_formed = False
     if not well_formed:
@@ -542,8 +524,3 @@ def _own_key(fields: Any) -> OwnKey:
     if private.public != public.key:
         raise ValueError("kid")
     return OwnKey(public, private, forget)
-
-
-def _differ(keys: Iterable[OwnKey]) -> bool:
-    names = [one.public.kid for one in keys]
-    return len(set(names)) == len(names)

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.authority import Validity
 from headgate.model.conditions import Argument
 from headgate.model.errors import HeadgateError
@@ -36,21 +35,13 @@ from headgate.model.role_statements import (
     RoleStatement,
     ServiceInstance,
 )
-from headgate.model.roles import Reference, reference, reference_text
+from headgate.model.roles import Reference, dump_argument, load_argument, reference, reference_text
 from headgate.model.values import brief, render_timestamp
 from headgate.trust import claims as claim
 from headgate.trust.claims import bad, key_name
 from headgate.trust.keys import PublicKey
 from headgate.trust.role_keys import LONGEST, RoleKeys, RollingKey, Signer, Use
-from headgate.trust.statements import (
-    Form,
-    Read,
-    audience_of,
-    open_statement,
-    said_payload,
-    seconds_of,
-    sign,
-)
+from headgate.trust.statements import Form, Read, audience_of, open_statement, said_payload, seconds_of, sign
 
 T = TypeVar("T", bound=RoleStatement)
 Trusted: TypeAlias = Mapping[str, RoleKeys]

@@ -19,7 +19,7 @@ from functools import partial
 from operator import eq
 from typing import Any, Final
 
-from headgate.authority.reduction import Reduced, Same, reduce, rooted
+from headgate.authority.reduction import Same, reduce, rooted
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority
 from headgate.model.conditions import TRUE
 from headgate.model.errors import BadDefinition
@@ -180,12 +180,9 @@ def _check_allowed(
     reduced = reduce(chain, ground.same)
     if reduced is None:
         raise bad("broken-chain", f"the certificates of `{brief(definition.name)}` are no chain that gives anything")
-    if not any(_allows(one, parent, ground.same) for one in _counting(reduced, ground)):
+    counts = rooted(reduced, ground.coordinator, ground.same, network=ground.network)
+    if not any(_allows(one, parent, ground.same) for one in counts):
         raise bad("not-allowed", f"the certificates of `{brief(definition.name)}` give no right to {what}")
-
-
-def _counting(reduced: Reduced, ground: _Ground) -> tuple[Authority, ...]:
-    return rooted(reduced, ground.coordinator, ground.same, network=ground.network)
 
 
 def _allows(authority: Authority, parent: SignedType | None, same: Same) -> bool:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headgate.cli.stories import STORIES, file_of
-from headgate.cli.stories.board import HIDDEN, NOTHING, WAITING
+from headgate.cli.stories.stage import HIDDEN, NOTHING, WAITING
 from headgate.scenario.format.file import load
 from headgate.scenario.run import run
 from strategies.rehearsing import Rehearsal

@@ -21,6 +21,7 @@ from headgate.node.processes import kill_session
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
 from headgate.trust.tls import client_context
+from strategies.stored import lease
 
 Process = subprocess.Popen[str]
 
@@ -74,7 +75,7 @@ def test_it_serves_and_stops_when_asked(files: Files, running: list[Process]) ->
     process = start(running, files.directory, port)
     assert said(process) == {"event": "ready", "pid": process.pid}
     log = EventLog.open(Paths(files.data).log, read_only=True)
-    assert log.leases()["gateway-1"].expires > 0
+    assert lease(log, "gateway-1")[1] > 0
     trusting = client_context(files.tls_certificate.read_bytes())
     with httpx.Client(verify=trusting, base_url=f"https://127.0.0.1:{port}") as client:
         assert client.get("/health").json()["status"] == "ok"
@@ -89,7 +90,7 @@ def test_it_serves_and_stops_when_asked(files: Files, running: list[Process]) ->
         process.send_signal(signal.SIGTERM)
         _, written = process.communicate(timeout=20)
     assert process.returncode == 0
-    assert log.leases()["gateway-1"].expires == 0, "the stream was given up"
+    assert lease(log, "gateway-1")[1] == 0, "the stream was given up"
     log.close()
     lines = [json.loads(line) for line in written.splitlines()]
     assert lines[0]["event"] == "starting"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headgate.authority.statement_state import admitted
 from headgate.lang import parse_condition
 from headgate.ledger import Ledger
-from headgate.ledger.delta import preview
+from headgate.ledger.load import preview
 from headgate.model.authority import AttributeMap, Identity, Issuing, Provider, Succession, Validity
 from headgate.model.changes import (
     AddIssuing,

@@ -16,6 +16,7 @@ from headgate.model.values import Kind, Value
 from strategies.conditions import conditions, values
 
 ANY_VALUE = st.none() | st.one_of(*(values(kind) for kind in Kind))
+VALUE, ROW = codec.text(codec.VALUE), codec.text(codec.each(codec.VALUE))
 KINDS = {kind.value: kind for kind in Kind}
 
 
@@ -25,25 +26,25 @@ def exactly(value: object) -> tuple[str, str]:
 
 @given(ANY_VALUE)
 def test_every_value_reads_back_with_its_kind(value: Value) -> None:
-    assert exactly(codec.load_value(codec.dump_value(value))) == exactly(value)
+    assert exactly(VALUE.load(VALUE.dump(value))) == exactly(value)
 
 
 @given(st.lists(ANY_VALUE, max_size=4).map(tuple))
 def test_every_row_reads_back(row: tuple[Value, ...]) -> None:
-    text = codec.dump_row(row)
-    assert list(map(exactly, codec.load_row(text))) == list(map(exactly, row))
+    text = ROW.dump(row)
+    assert list(map(exactly, ROW.load(text))) == list(map(exactly, row))
     assert text.isascii()
 
 
 def test_values_that_python_takes_for_equal_are_stored_apart() -> None:
     alike: list[Value] = [1, 1.0, True, "1", "true", b"1", 0, 0.0, -0.0, False, ""]
-    assert len({codec.dump_value(value) for value in alike}) == len(alike)
+    assert len({VALUE.dump(value) for value in alike}) == len(alike)
 
 
 def test_a_timestamp_of_another_zone_is_stored_as_the_same_moment() -> None:
     there = datetime(2026, 1, 1, 9, tzinfo=timezone(timedelta(hours=5)))
-    assert codec.load_value(codec.dump_value(there)) == there
-    assert exactly(codec.load_value(codec.dump_value(there))) == exactly(there.astimezone(UTC))
+    assert VALUE.load(VALUE.dump(there)) == there
+    assert exactly(VALUE.load(VALUE.dump(there))) == exactly(there.astimezone(UTC))
 
 
 @pytest.mark.parametrize("value", [datetime(2026, 1, 1), [1], {"float": "1"}, object()])  # noqa: DTZ001
@@ -55,26 +56,26 @@ def test_what_is_no_value_is_not_stored(value: object) -> None:
 @pytest.mark.parametrize("text", ['{"float":1}', '{"what":"1"}', "[1]", '{"bytes":"zz"}', "1.5", "{"])
 def test_what_was_not_stored_by_us_is_damage(text: str) -> None:
     with pytest.raises(Damaged), codec.decoding("value", text):
-        codec.load_value(text)
+        VALUE.load(text)
 
 
 @given(conditions(KINDS, groups=["g"], relations={"R": 2}, subjects=["s"], predicates={"p": 1}))
 def test_every_condition_reads_back(condition: Condition) -> None:
-    text = codec.dump_condition(condition)
-    assert repr(codec.load_condition(text)) == repr(condition)
+    text = codec.CONDITION.dump(condition)
+    assert repr(codec.CONDITION.load(text)) == repr(condition)
     assert text.isascii()
 
 
 def test_a_condition_that_does_not_read_back_is_refused() -> None:
     pair = AllOf((IsNull(Attribute("a")), IsNull(Attribute("b"))))
     with pytest.raises(BadExpression, match="does not read back"):
-        codec.dump_condition(AllOf((pair, IsNull(Attribute("c")))))
+        codec.CONDITION.dump(AllOf((pair, IsNull(Attribute("c")))))
     with pytest.raises(BadExpression):
-        codec.dump_condition(Compare("=", Attribute("a"), Constant(None)))
+        codec.CONDITION.dump(Compare("=", Attribute("a"), Constant(None)))
 
 
 def test_conditions_that_python_takes_for_equal_are_stored_apart() -> None:
-    texts = [codec.dump_condition(Compare("=", Attribute("a"), Constant(value))) for value in (1, True, 1.0)]
+    texts = [codec.CONDITION.dump(Compare("=", Attribute("a"), Constant(value))) for value in (1, True, 1.0)]
     assert list(map(json.loads, texts)) == ["a = 1", "a = true", "a = 1.0"]
 
 

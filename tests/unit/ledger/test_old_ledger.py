@@ -15,7 +15,7 @@ import pytest
 from headgate.lang import parse_condition
 from headgate.lang.rolefile import parse_event_policy, parse_representative, parse_role, parse_rolefile
 from headgate.ledger import Ledger
-from headgate.ledger.delta import preview
+from headgate.ledger.load import preview
 from headgate.model import changes as c
 from headgate.model.authority import (
     AttributeMap,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from headgate.ledger import Ledger
-from headgate.ledger.delta import preview
+from headgate.ledger.load import preview
 from headgate.model.errors import HeadgateError
 from headgate.model.state import State
 from headgate.roles.records.book import Book

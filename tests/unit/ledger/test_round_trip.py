@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headgate.decide.apply import apply
 from headgate.decide.views import entries
 from headgate.ledger import Ledger
-from headgate.ledger.delta import preview
+from headgate.ledger.load import preview
 from headgate.model.changes import (
     AddMember,
     AddRow,

@@ -8,10 +8,10 @@ import struct
 import pytest
 from hypothesis import given, settings
 
-from headgate.model.arguments import dump_argument, letters_of, load_argument, sort_letters
 from headgate.model.conditions import Argument, Constant
 from headgate.model.errors import TypeMismatch
 from headgate.model.limits import MAX_SET_LETTERS
+from headgate.model.roles import dump_argument, letters_of, load_argument, sort_letters
 from strategies.rolefiles import arguments
 
 

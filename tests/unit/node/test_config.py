@@ -202,6 +202,23 @@ def test_a_value_of_the_wrong_type_or_out_of_range_is_named(tmp_path: Path, line
 
 
 @pytest.mark.parametrize(
+    ("key", "text", "wanted"),
+    [
+        ("gateway.count", "65", "a whole number from 1 to 64"),
+        ("gateway.tls", "yes", "true or false"),
+        ("gateway.session", "2d", "something from 1s to 1d"),
+        ("gateway.session", "long", 'a duration such as "90s", "10m", "1h" or "7d"'),
+        ("publish.max_body", "1B", "something from 1KB to 1GB"),
+        ("publish.max_body", "1", 'a size such as "512KB", "16MB" or "10GB"'),
+        ("log.level", "loud", "one of debug, info, warning, error"),
+        ("domain.name", "a\n", "up to 64 letters, digits, dots, dashes and underscores"),
+    ],
+)
+def test_what_is_wanted_is_said(tmp_path: Path, key: str, text: str, wanted: str) -> None:
+    assert refusal(tmp_path, **{key: text}).remedy == wanted
+
+
+@pytest.mark.parametrize(
     ("name", "text"),
     [
         ("HEADGATE_GATEWAY_PORT", "x"),

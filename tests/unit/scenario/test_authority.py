@@ -33,8 +33,7 @@ from headgate.model.errors import BadExpression, BadScenario, HeadgateError
 from headgate.model.rights import Action
 from headgate.model.state import State
 from headgate.model.values import EPOCH
-from headgate.scenario.engines.decide_engine import run_decide
-from headgate.scenario.engines.play import ScenarioOutcome
+from headgate.scenario.engines.play import ScenarioOutcome, run_decide
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import (
     ADMINISTRATOR,

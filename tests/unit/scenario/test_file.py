@@ -5,7 +5,7 @@ import pytest
 
 from headgate.decide.apply import apply
 from headgate.model.changes import SetConnect, SetKey
-from headgate.model.errors import BadExpression, BadScenario, HeadgateError, NotSupportedYet
+from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError, NotSupportedYet
 from headgate.model.rights import Action, Effect
 from headgate.model.state import State
 from headgate.model.values import EPOCH
@@ -248,6 +248,13 @@ def test_what_cannot_be_run_yet_is_named(tmp_path: Path, old: str, new: str, key
 def test_a_bad_expression_in_the_policy_has_both_places(tmp_path: Path) -> None:
     said = refused(tmp_path, BASE.replace("i > 1", "i >"), BadExpression)
     assert said.startswith("f.yaml:11: key `policy[1]`, rule `rule-1`, line 1, column")
+
+
+@pytest.mark.parametrize("rule", ["may: publish, type: a.T, effect: forbid", "may: subscribe, type: a.T"])
+def test_attested_where_it_has_no_meaning_is_a_bad_definition_with_its_place(tmp_path: Path, rule: str) -> None:
+    said = refused(tmp_path, BASE.replace("may: publish, type: a.T", f"{rule}, attested: true", 1), BadDefinition)
+    assert "f.yaml:10: key `policy[0]`" in said
+    assert "`attested`, which is for grants of `publish`" in said
 
 
 def test_a_scenario_is_open_unless_it_says_that_it_is_closed(tmp_path: Path) -> None:

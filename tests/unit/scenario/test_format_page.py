@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from headgate.model.rights import Action
-from headgate.scenario.engines.decide_engine import run_decide
+from headgate.scenario.engines.play import run_decide
 from headgate.scenario.format import authority, declared, file, role_steps, steps
 from headgate.scenario.run import judge
 

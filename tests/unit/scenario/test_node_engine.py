@@ -17,10 +17,9 @@ from headgate.model.values import EPOCH
 from headgate.node.domain import Domain
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.predicates import Sources
-from headgate.scenario.engines.decide_engine import run_decide
 from headgate.scenario.engines.node_engine.story_keys import AuditNames, IssuedCredentials, StoryVersions
 from headgate.scenario.engines.node_engine.world import NodeWorld
-from headgate.scenario.engines.play import ScenarioOutcome, play_on
+from headgate.scenario.engines.play import ScenarioOutcome, play, run_decide
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import Scenario
 from headgate.scenario.run import ENGINES, disagreements, judge, run_all
@@ -52,7 +51,7 @@ def on_node(scenario: Scenario, directory: Path) -> ScenarioOutcome:
     directory.mkdir()
     world = NodeWorld(scenario, directory, InProcess)
     try:
-        return play_on(scenario, world)
+        return play(scenario, world)
     finally:
         world.close()
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from headgate.scenario.engines.decide_engine import run_decide
+from headgate.scenario.engines.play import run_decide
 from headgate.scenario.format.file import load
 from headgate.scenario.run import judge, run
 

@@ -21,7 +21,7 @@ from headgate.model.changes import (
 from headgate.model.conditions import Constant, RoleRef, Variable
 from headgate.model.errors import HeadgateError
 from headgate.model.values import EPOCH
-from headgate.scenario.engines.decide_engine import run_decide
+from headgate.scenario.engines.play import run_decide
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import RoleStep, Scenario
 from headgate.scenario.run import judge

@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
-from headgate.scenario.engines.decide_engine import run_decide
-from headgate.scenario.engines.play import ScenarioOutcome
+from headgate.scenario.engines.play import ScenarioOutcome, run_decide
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import Scenario
 from headgate.scenario.run import BOTH, EngineResult, as_json, run_all

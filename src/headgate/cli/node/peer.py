@@ -18,7 +18,7 @@ import typer
 import yaml
 
 from headgate.cli.policy.policy import confirm, describe
-from headgate.cli.shared.common import data_directory, group, utc_now, writing
+from headgate.cli.shared.common import data_directory, group, read_bytes, utc_now, writing
 from headgate.cli.shared.options import DomainOption, Json, argument, option
 from headgate.cli.shared.rendering import count_of, print_json, say, say_lines, show_table
 from headgate.commands.commit import plan
@@ -175,11 +175,7 @@ def _certificate(certificate: Path, domain: Path, name: str) -> tuple[Path, byte
     """Where the node looks for a peer's TLS certificate, and what is to stand there."""
     if "/" in name or name.startswith("."):
         raise typer.BadParameter(f"--certificate: `{name}` cannot name a file")
-    try:
-        with certificate.open("rb") as file:
-            data = file.read(MAX_CERTIFICATE_FILE_BYTES + 1)
-    except OSError as error:
-        raise NotFound(f"`{certificate}` cannot be read ({error.strerror})") from None
+    data = read_bytes(certificate, MAX_CERTIFICATE_FILE_BYTES)
     if len(data) > MAX_CERTIFICATE_FILE_BYTES or b"BEGIN CERTIFICATE" not in data:
         raise typer.BadParameter(f"--certificate: `{certificate}` is no certificate in PEM")
     directory = domain if Files(domain).config.is_file() else domain.parent

@@ -1,27 +1,28 @@
 """`headgate policy`: a directory of files is the policy, and the ledger is made to say the same.
 
 Guarantees: `plan` changes nothing. `apply` commits exactly the plan that it shows, as one batch, or nothing. Versions
-that others made meanwhile are no hindrance if the same plan follows from the newest; it says which those were. No
-Python of the directory runs without `--run-python`.
+that others made meanwhile are no hindrance if the same plan follows from the newest; it says which those were. `check`
+changes nothing: a rule is named, or an attribute said to be out of sight, only where that is proven; what the proof is
+about is said with it. No Python of the directory runs without `--run-python`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 from rich.text import Text
 
-from headgate.analysis.advice import advise
+from headgate.analysis.advice import Advice, Concern, advise, nothing_of_it, unattested, valued
 from headgate.analysis.effects import Affected, Gain, Turn, effects
 from headgate.analysis.plan import Plan
-from headgate.cli.policy import policy_check
-from headgate.cli.policy.policy_check import Warned, named_by_entrants, warned, whom
-from headgate.cli.shared.common import check_text, data_directory, err, group
+from headgate.analysis.proofs import Fault, PolicyProofs, RuleFinding, Sight, can_see, check_policy, example_state
+from headgate.cli.shared.common import check_text, data_directory, err, group, open_domain
 from headgate.cli.shared.options import Json, PolicyDomain, RunPython, argument, option
 from headgate.cli.shared.rendering import (
     MOST,
@@ -32,24 +33,42 @@ from headgate.cli.shared.rendering import (
     say,
     say_lines,
     say_not_run,
+    show_condition,
+    show_constant,
     show_open,
     show_table,
 )
 from headgate.commands.commit import apply_plan
-from headgate.lang.render import render_condition, render_membership
+from headgate.decide.truth import PredicateFunction
+from headgate.decide.views import view
+from headgate.lang.render import render_condition, render_membership, render_role
 from headgate.ledger import Difference, Ledger, Rebased, StartingPoint
-from headgate.ledger.delta import preview
+from headgate.ledger.load import preview
 from headgate.model.changes import AddRule, SetEventPolicy, SetRolefile
 from headgate.model.conditions import TRUE
-from headgate.model.errors import BadDefinition, VersionConflict
-from headgate.model.rights import Action
+from headgate.model.errors import BadDefinition, UnknownName, VersionConflict
+from headgate.model.limits import WIDER_SECONDS
+from headgate.model.rights import Action, Effect, Rule, Source
+from headgate.model.state import ADMINISTRATOR, State
+from headgate.model.values import Value, brief, same
 from headgate.node.config import Files
 from headgate.node.domain import Domain
 from headgate.pipeline.index.predicates import Allowed
 from headgate.pipeline.paths import Paths
+from headgate.roles.rolefiles.checking import asked_for, relation_columns
 from headgate.scenario.format.policy import Desired, plan_policy, read_policy
 
 _ALWAYS: Final = render_condition(TRUE)
+
+_ABOUT: Final = (
+    "the rules, the event policy and the chains that stand now, whatever attributes and roles principals come to have; "
+    "not certificates that nobody has shown, nor whether a rolefile lets anyone enter a role"
+)
+"""What is proven, and what is not looked at."""
+
+_FEW: Final = 3
+"""Rules or principals that are named one by one."""
+_MOST_SECONDS: Final = 3_600.0
 
 Directory = Annotated[Path, argument("DIR", "The policy: a directory of YAML files.")]
 
@@ -305,4 +324,279 @@ def _applied(version: int, starts: Sequence[StartingPoint], over: Rebased | None
         say("  from the first event on: there is no stream yet")
 
 
-app = group("Keep the policy in files: show what they would change, and make it so.", plan, apply, policy_check.check)
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    """A policy, and the predicates that can be asked."""
+
+    state: State
+    predicates: Mapping[str, PredicateFunction]
+    not_run: tuple[str, ...] = ()
+
+
+def check(
+    directory: Annotated[
+        Path | None, argument("[DIR]", "A policy directory, as it would be applied.", unset="the ledger's")
+    ] = None,
+    domain: PolicyDomain = None,
+    version: Annotated[
+        int | None, option("--version", "The ledger's policy at this version; default the newest.", min=0)
+    ] = None,
+    sees: Annotated[str | None, option("--can-see TYPE.ATTRIBUTE", "Can anyone ever see this attribute?")] = None,
+    outside: Annotated[
+        list[str] | None, option("--outside GROUP", "With --can-see: anyone but its members; may be repeated.")
+    ] = None,
+    seconds: Annotated[
+        float, option("--seconds", "How long one proof may take.", min=0.0, max=_MOST_SECONDS)
+    ] = WIDER_SECONDS,
+    run_python: RunPython = False,
+    json: Json = False,
+) -> None:
+    """Find rules that never count and rules that nobody would miss; or prove who can never see an attribute.
+
+    A rule never counts if its condition can never be true, or if rules before it decide all that it speaks of. It is
+    not needed if everything would stay as it is without it. All rules that are named could be removed together.
+
+    In a domain with identity providers it also warns of every publisher that could publish without an identity
+    statement in force, which `attested: true` in a rule asks for. And it warns of rules that show no attribute, of
+    members of groups that are no principals, and of arguments of roles that whoever enters may name as it likes.
+
+    It is about the rules, the event policy and the chains that stand now, for principals with any attributes, as
+    identity statements may bring them, and with any roles. It does not look at certificates that nobody has shown, nor
+    at whether a rolefile lets anyone enter a role. Predicates may answer anything; no Python of the directory runs
+    unless `--run-python` is given.
+
+    For example:
+
+    `headgate policy check policy`
+
+    `headgate policy check --domain /srv/headgate`
+
+    `headgate policy check policy --can-see shop.Sale.card --outside accountants`
+
+    Exit status: 0 nothing found, or nobody can see it; 1 something found, or somebody can; 2 if the policy is refused.
+    Warnings do not count.
+    """
+    check_text(str(directory or ""))
+    if outside and sees is None:
+        raise typer.BadParameter("--outside goes with --can-see")
+    if directory is not None and version is not None:
+        raise typer.BadParameter("a directory has no --version; leave one of them out")
+    with ExitStack() as opened:
+        policy = _policy(directory, domain, version, opened, run_python)
+        say_not_run(policy.not_run)
+        if sees is not None:
+            type_name, attribute = _split(policy.state, sees)
+            answer = can_see(
+                policy.state, type_name, attribute, outside or (), predicates=policy.predicates, limit=seconds
+            )
+            _print(answer) if json else _show_sight(answer, policy, attribute, type_name, outside or [])
+            raise typer.Exit(0 if answer.verdict == "no" else 1)
+        proofs = check_policy(policy.state, limit=seconds)
+    said = (*unattested(policy.state), *nothing_of_it(policy.state), *valued(policy.state))
+    warnings = warned(said, policy.state) + named_by_entrants(policy.state)
+    _print(proofs, warnings=warnings) if json else _show_proofs(proofs, policy.state, warnings)
+    raise typer.Exit(1 if proofs.findings else 0)
+
+
+def _policy(
+    directory: Path | None, domain: Path | None, version: int | None, opened: ExitStack, run_python: bool
+) -> _Policy:
+    """The policy of the ledger; or of a directory, for the domain that it stands in if there is one."""
+    if directory is None:
+        there = opened.enter_context(open_domain(domain or Path()))
+        books = there.books(there.ledger.state())
+        state = books.now if version is None else books.states(version)
+        return _Policy(state, books.predicates(state))
+    beside = directory.resolve().parent
+    if domain is None and not Files(beside).config.is_file():
+        read = read_policy(directory, ADMINISTRATOR, Allowed(run_python))
+        return _Policy(read.state, read.functions, read.not_run)
+    paths = Paths(data_directory(domain or beside))
+    with Ledger.open(paths.ledger) as ledger:
+        now = ledger.state()
+    read = read_policy(directory, now.administrator, Allowed(run_python, now.predicates, paths.predicates))
+    return _Policy(plan_policy(now, read).after, read.functions, read.not_run)
+
+
+def _split(state: State, text: str) -> tuple[str, str]:
+    """A type and one of its attributes, out of their names with a dot between."""
+    dots = [at for at, letter in enumerate(text) if letter == "."]
+    for at in reversed(dots):
+        if text[:at] in state.types and text[at + 1 :] in state.types.attributes(text[:at]):
+            return text[:at], text[at + 1 :]
+    known = next((text[:at] for at in reversed(dots) if text[:at] in state.types), None)
+    if known is not None:
+        remedy = f"its attributes are {names(state.types.attributes(known)) or 'none'}"
+        raise UnknownName(f"`{known}` has no attribute `{brief(text[len(known) + 1 :])}`", remedy=remedy)
+    raise UnknownName(f"no event type and attribute `{brief(text)}`", remedy="write it like `shop.Sale.card`")
+
+
+def _print(answer: PolicyProofs | Sight, **more: object) -> None:
+    """An answer as JSON, with what it is about."""
+    print_json({**{one.name: getattr(answer, one.name) for one in fields(answer)}, **more, "about": _ABOUT})
+
+
+# -- in words -------------------------------------------------------------------------------------------------
+
+
+def _show_proofs(proofs: PolicyProofs, state: State, warnings: tuple[Warned, ...]) -> None:
+    rules = {rule.id: rule for rule in state.rules}
+    never = [one for one in proofs.findings if one.fault is not Fault.REDUNDANT]
+    needless = [one for one in proofs.findings if one.fault is Fault.REDUNDANT]
+    for title, findings in (("Rules that never count", never), ("Rules that nobody would miss", needless)):
+        if findings:
+            say((title, "bold yellow"))
+            say_lines(_lines(findings, rules))
+    if not proofs.findings:
+        say(("nothing found", "bold green"), f" in {count_of(len(rules), 'rule')}")
+    if warnings:
+        say(("Warnings", "bold yellow"))
+        say_lines(one.words for one in warnings[:MOST])
+    if proofs.undecided:
+        say(("not decided", "yellow"), f": {_some(proofs.undecided)}; `--seconds` gives proofs more time")
+    say((f"about {_ABOUT}", "dim"))
+
+
+def _lines(findings: list[RuleFinding], rules: Mapping[str, Rule]) -> Iterator[str]:
+    for finding in findings:
+        rule = rules[finding.rule]
+        match finding.fault:
+            case Fault.NOBODY:
+                yield f"`{rule.id}` speaks to nobody: `{rule.who}` has no members"
+            case Fault.NO_TYPE:
+                yield f"`{rule.id}` speaks of nothing: there is no such type, or none with the attributes it names"
+            case Fault.NEVER_TRUE if rule.effect is Effect.FORBID:
+                yield f"`{rule.id}` forbids nothing: its condition is always false"
+            case Fault.NEVER_TRUE:
+                yield f"`{rule.id}` grants nothing: its condition can never be true"
+            case Fault.SHADOWED:
+                verb = "decide" if len(finding.because) > 1 else "decides"
+                yield f"`{rule.id}` comes too late: {_some(finding.because)} {verb} all that it speaks of"
+            case Fault.REDUNDANT if rule.effect is Effect.FORBID:
+                yield f"`{rule.id}` takes nothing away"
+            case Fault.REDUNDANT:
+                verb = "grant" if len(finding.because) > 1 else "grants"
+                yield f"`{rule.id}` adds nothing: {_some(finding.because)} {verb} the same"
+
+
+def _some(ids: tuple[str, ...]) -> str:
+    return names(ids[:_FEW]) + (f" and {len(ids) - _FEW:,} more" if len(ids) > _FEW else "")
+
+
+def _show_sight(answer: Sight, policy: _Policy, attribute: str, type_name: str, outside: list[str]) -> None:
+    but = f" outside {names(outside)}" if outside else ""
+    what = f"`{attribute}` of `{type_name}`"
+    if answer.verdict == "no":
+        say(("no", "bold green"), f": nobody{but} can ever see {what}")
+    elif answer.verdict == "cannot tell":
+        say(
+            ("cannot tell", "bold yellow"), f" whether anybody{but} can ever see {what}; `--seconds` gives it more time"
+        )
+    else:
+        _show_example(answer, policy, what)
+    say((f"about {_ABOUT}", "dim"))
+
+
+def _show_example(answer: Sight, policy: _Policy, what: str) -> None:
+    event, rule, who = answer.event, answer.rule, answer.principal
+    assert event is not None
+    assert rule is not None
+    assert who is not None
+    once = _once(policy.state.principals[who], answer)
+    by = (
+        f"`{rule.id}` of the event policy"
+        if rule.source is Source.POLICY
+        else f"the rule `{rule.id}`{_only_where(rule)}"
+    )
+    say(("yes", "bold red"), f": `{who}` sees {what} by {by}{once}, for example of")
+    seen = view(example_state(policy.state, answer), who, event, policy.predicates, event.origin)
+    visible = frozenset() if seen is None else seen.attributes
+    say(f"  a `{event.type}` published by `{event.publisher or 'anyone'}`")
+    marks = {True: Text("seen", "red"), False: Text("hidden", "dim")}
+    rows = ((f"    {name}", show_constant(value), marks[name in visible]) for name, value in event.values.items())
+    show_table(("", "", ""), rows)
+
+
+def _once(now: Mapping[str, Value], answer: Sight) -> str:
+    """What someone must come to have or to lose, and to hold; nothing if it sees it as it is."""
+    then = answer.attributes
+    held = f", once it holds {' and '.join(f'`{render_role(one)}`' for one in answer.roles)}" if answer.roles else ""
+    gained = [f"{name} = {show_constant(v)}" for name, v in then.items() if name not in now or not same(now[name], v)]
+    lost = [f"no {name}" for name in now if name not in then]
+    return (f", once it has {', '.join([*gained, *lost])}" if gained or lost else "") + held
+
+
+def _only_where(rule: Rule) -> str:
+    return "" if rule.where == TRUE else f" (where {show_condition(rule.where)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """Something odd about the policy, and that in words."""
+
+    concern: Concern | Literal["asked-for"]
+    names: tuple[str, ...]
+    words: str
+
+
+def warned(found: Iterable[Advice], *states: State) -> tuple[Warned, ...]:
+    """Everything that is odd, with its words; `states` know the groups."""
+    return tuple(Warned(one.concern, one.names, _words(one, *states)) for one in found)
+
+
+def whom(who: Sequence[str], *states: State) -> str:
+    """Principals in a few words: by name if they are few, by their group if they have one, or by number."""
+    if len(who) <= _FEW:
+        return names(who)
+    members = frozenset(who)
+    for state in states:
+        inside = [(len(found), group) for group in state.groups if members <= (found := state.members_of(group))]
+        if inside:
+            size, group = min(inside)
+            return f"the {size:,} members of `{group}`" if size == len(who) else f"{len(who):,} members of `{group}`"
+    return f"{names(who[:2])} and {len(who) - 2:,} more"
+
+
+def _words(advice: Advice, *states: State) -> str:
+    rules, people, many = _some(advice.names), whom(advice.names, *states), len(advice.names) > 1
+    match advice.concern:
+        case Concern.IDLE_FORBID:
+            return f"the forbid {rules} takes nothing away: those it speaks to have no right that it would limit"
+        case Concern.IDLE_GRANT:
+            return f"the grant {rules} gives nothing: rules before it decide all it speaks of, or it is never true"
+        case Concern.EMPTY_GROUP:
+            valued = any(state.groups.get(advice.group or "") for state in states)
+            members = "principals as members" if valued else "members"
+            return f"`{advice.group}` has no {members}, so {rules} {'speak' if many else 'speaks'} to nobody"
+        case Concern.VALUES:
+            are = "are no principals: they count as values" if many else "is no principal: it counts as a value"
+            return f"{rules} in `{advice.group}` {are}, and no rule speaks to {'them' if many else 'it'}"
+        case Concern.NO_KEY:
+            return f"{people} {'have' if many else 'has'} no key, and cannot connect"
+        case Concern.NOT_LET_IN:
+            return f"{people} {'have' if many else 'has'} a key, but no rule lets {'them' if many else 'it'} connect"
+        case Concern.NO_ROLE:
+            return f"{rules} {'ask' if many else 'asks'} for `{_role(advice)}`, and no service here has such a role"
+        case Concern.UNATTESTED:
+            who = people if advice.role is None else f"by {rules}, whoever holds `{_role(advice)}`"
+            return f"{who} could publish without an identity statement; `attested: true` in a rule asks for one"
+        case Concern.AVOIDABLE:
+            return f"{rules} forbids by `{_role(advice)}`, and whoever holds that need not count it for a subscription"
+        case Concern.NOTHING_OF_IT:
+            return f"{rules} gives no attribute: whoever it is for sees that the event happened, and nothing of it"
+
+
+def named_by_entrants(state: State) -> tuple[Warned, ...]:
+    """Arguments of roles that whoever enters them names as it likes."""
+    return tuple(
+        Warned("asked-for", (service,), f"rolefile of `{service}`, line {one.line}: {one.message}; {one.remedy}")
+        for service, rolefile in state.roles.rolefiles.items()
+        for one in asked_for(rolefile, relation_columns(state))
+    )
+
+
+def _role(one: Advice) -> str:
+    return "" if one.role is None else render_role(one.role)
+
+
+app = group("Keep the policy in files: show what they would change, and make it so.", plan, apply, check)

@@ -28,7 +28,7 @@ from headgate.analysis.stages import (
     render_stages,
     stages,
 )
-from headgate.cli.shared.common import check_text, data_directory, group, placed
+from headgate.cli.shared.common import check_text, data_directory, group, placed, read_bytes
 from headgate.cli.shared.options import Json, RunPython, argument, option
 from headgate.cli.shared.rendering import count_of, print_json, say, say_not_run, show_table
 from headgate.decide.constraints import RoleFunction, is_monitored
@@ -146,13 +146,13 @@ def tell(findings: Sequence[LocatedFinding], *, strict: bool, json: bool) -> Non
 # -- what is checked ------------------------------------------------------------------------------------------
 
 
-def check_files(paths: Sequence[Path], ground: CheckGround, only: TextKind | None = None) -> list[LocatedFinding]:
+def check_files(paths: Sequence[Path], ground: CheckGround, events_only: bool = False) -> list[LocatedFinding]:
     """What is wrong with these files: those of roles and event policy together, directories and scenarios each."""
     check_text(*map(str, paths))
     findings: list[LocatedFinding] = []
     loose = [path for path in paths if not path.is_dir() and path.suffix in (ROLES, EVENTS)]
     written, unread = _texts(loose)
-    findings += [*unread, *_checked(written, ground, only)]
+    findings += [*unread, *_checked(written, ground, events_only)]
     for path in paths:
         if path in loose:
             continue
@@ -160,7 +160,7 @@ def check_files(paths: Sequence[Path], ground: CheckGround, only: TextKind | Non
             raise NotFound(f"`{path}` is neither a rolefile nor event policy", remedy="they end in .roles and .erdl")
         texts, unread = _texts(_inside(path) if path.is_dir() else [path])
         own, refused = _own_ground(path, ground.run_python)
-        told = [*unread, *_checked(texts, own, only)]
+        told = [*unread, *_checked(texts, own, events_only)]
         known = any(one.severity == "error" for one in told)
         findings += told if refused is None or known else [*told, refused]
     return sorted(findings, key=lambda one: (one.file, one.severity != "error", one.line))
@@ -207,11 +207,9 @@ def state_of(story: Scenario) -> State:
 
 def _refused(file: str, error: HeadgateError) -> LocatedFinding:
     """A refusal as a finding; its own place is told where it has one."""
-    place = re.match(r"(?P<file>.+?):(?P<line>[0-9]+)\b", error.place or "")
-    if place is not None:
-        return LocatedFinding(place["file"], int(place["line"]), "error", error.code, error.message, error.remedy)
-    line = _LINE.search(error.place or "")
-    return LocatedFinding(file, int(line[1]) if line else 1, "error", error.code, error.message, error.remedy)
+    place, line = re.match(r"(.+?):([0-9]+)\b", error.place or ""), _LINE.search(error.place or "")
+    at = (place[1], int(place[2])) if place else (file, int(line[1]) if line else 1)
+    return LocatedFinding(*at, "error", error.code, error.message, error.remedy)
 
 
 def _inside(directory: Path) -> list[Path]:
@@ -238,7 +236,7 @@ def _texts(paths: Sequence[Path]) -> tuple[list[WrittenPolicy], list[LocatedFind
 
 def _alone(path: Path) -> WrittenPolicy:
     most = 4 * MAX_ROLEFILE_CHARS
-    raw = _bytes_of(path, most)
+    raw = read_bytes(path, most)
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:
@@ -247,15 +245,6 @@ def _alone(path: Path) -> WrittenPolicy:
         raise BadScenario(f"the file is longer than {most} bytes", place=f"{path}:1")
     kind: TextKind = "roles" if path.suffix == ROLES else "events"
     return WrittenPolicy(kind, path.stem, text, SourcePlace(str(path), 1, text=1))
-
-
-def _bytes_of(path: Path, most: int) -> bytes:
-    """The beginning of a file: one byte more than the most that it may have."""
-    try:
-        with path.open("rb") as file:
-            return file.read(most + 1)
-    except OSError as error:
-        raise NotFound(f"`{path}` cannot be read ({error.strerror})") from None
 
 
 def _in_yaml(path: Path) -> Iterator[WrittenPolicy]:
@@ -273,13 +262,11 @@ def _in_yaml(path: Path) -> Iterator[WrittenPolicy]:
 # -- checking -------------------------------------------------------------------------------------------------
 
 
-def _checked(written: Sequence[WrittenPolicy], ground: CheckGround, only: TextKind | None) -> Iterator[LocatedFinding]:
+def _checked(written: Sequence[WrittenPolicy], ground: CheckGround, events_only: bool) -> Iterator[LocatedFinding]:
     """The findings of texts that know each other."""
     rolefiles: dict[str, Rolefile] = {} if ground.state is None else dict(ground.state.roles.rolefiles)
     parsed: list[tuple[WrittenPolicy, Rolefile | EventPolicy]] = []
     for source in written:
-        if only == "roles" and source.kind == "events":
-            continue
         try:
             policy = parse_rolefile(source.text) if source.kind == "roles" else parse_event_policy(source.text)
         except HeadgateError as error:
@@ -291,7 +278,7 @@ def _checked(written: Sequence[WrittenPolicy], ground: CheckGround, only: TextKi
     for source, policy in parsed:
         if isinstance(policy, EventPolicy):
             yield from _placed(source, _check_events(policy, rolefiles, ground))
-        elif only != "events":
+        elif not events_only:
             yield from _placed(source, _check_roles(policy, source.service, rolefiles, ground))
 
 
@@ -434,7 +421,7 @@ def check_events(
 
     Exit status: 0 without errors, 1 with errors, or with `--strict` and warnings; 2 if there is nothing to check.
     """
-    tell(check_files(files, ground_of(policy, domain, run_python), "events"), strict=strict, json=json)
+    tell(check_files(files, ground_of(policy, domain, run_python), events_only=True), strict=strict, json=json)
 
 
 # -- what is explained ----------------------------------------------------------------------------------------
@@ -450,7 +437,7 @@ def _state(file: Path | None, policy: Path | None, domain: Path | None) -> State
         return state_of(load(file, Allowed()))
     if file.suffix != EVENTS:
         raise NotFound(f"`{file}` is no event policy", remedy="it ends in .erdl, or it is a scenario")
-    raw = _bytes_of(file, 4 * MAX_ROLEFILE_CHARS)
+    raw = read_bytes(file, 4 * MAX_ROLEFILE_CHARS)
     state = State(administrator=ADMINISTRATOR) if ground.state is None else ground.state
     with placed(str(file)):
         events = parse_event_policy(raw.decode("utf-8", "replace"))

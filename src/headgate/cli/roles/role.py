@@ -19,15 +19,15 @@ import typer
 from headgate.cli.policy import role_check
 from headgate.cli.roles import graph, listing
 from headgate.cli.shared import options as opt
-from headgate.cli.shared.common import group, judged, utc_now
+from headgate.cli.shared.common import STANDARD, group, judged, utc_now
 from headgate.cli.shared.connection import NodeConnection, connects
 from headgate.cli.shared.options import argument, option
 from headgate.cli.shared.rendering import role_words, say
-from headgate.cli.statements.statement_files import STANDARD, hand_out, read_one, validity_of
+from headgate.cli.statements.statement_files import hand_out, read_one, validity_of
 from headgate.lang.rolefile import parse_argument, parse_role
-from headgate.model.arguments import load_argument
 from headgate.model.conditions import Argument, Constant, Variable
 from headgate.model.errors import BadExpression, BadStatement, HeadgateError
+from headgate.model.roles import load_argument
 from headgate.model.values import brief, render_timestamp
 from headgate.protocol import role_messages as rw
 from headgate.trust import role_statements as statements
@@ -90,9 +90,8 @@ def enter(
     Exit status: 0 entered, 1 if the role is denied, 2 if that could not be found out.
     """
     with judged(), connection.client() as client:
-        using = None if with_ is None else _shown(with_)
         given = arguments_of(args) if args else None
-        told = client.roles.enter(service, role, given, using=using, instance=instance)
+        told = client.roles.enter(service, role, given, using=_shown(with_), instance=instance)
     _entered("entered", told, save)
 
 
@@ -117,7 +116,7 @@ def accept(
     delegation = _said(text, str(file), statements.DELEGATION)
     given = list(delegation.args) if not args else arguments_of(args)
     with judged(), connection.client() as client:
-        using = (rw.ALL,) if with_ is None else tuple(_shown(with_))
+        using = (rw.ALL,) if with_ is None else tuple(_shown(with_) or ())
         told = client.roles.accept(
             delegation.service, delegation.role, text, given or None, using=using, instance=delegation.instance
         )
@@ -246,7 +245,7 @@ def elect(
             anyone=anyone,
             until=end,
             revoke_on_exit=revoke_on_exit,
-            using=None if with_ is None else _shown(with_),
+            using=_shown(with_),
             instance=instance,
         )
     election = answer.election
@@ -317,17 +316,14 @@ def revoke(
     if named is not None:
         service, named_instance, role, args = named
         with judged(), connection.client() as client:
-            using = None if with_ is None else _shown(with_)
-            version = client.roles.revoke_role(service, role, args, using=using, instance=named_instance)
+            version = client.roles.revoke_role(service, role, args, using=_shown(with_), instance=named_instance)
             pending = any(
                 one.pending and (one.service, one.instance, one.role) == (service, named_instance, role)
                 for one in client.roles.overview().revoked
             )
         then = "once others have as well" if pending else "until it is reinstated"
-        say(
-            ("revoked", "bold green"),
-            f" {role_words(service, named_instance, role, args)} by version {version}, {then}",
-        )
+        words = role_words(service, named_instance, role, args)
+        say(("revoked", "bold green"), f" {words} by version {version}, {then}")
         return
     if with_ is not None or instance:
         raise typer.BadParameter("--with and --instance go with SERVICE and ROLE")
@@ -364,8 +360,7 @@ def reinstate(
         raise typer.BadParameter("name a service and a role, or write them as `Service.Role('a', _)`")
     service, named_instance, role, given = named
     with judged(), connection.client() as client:
-        using = None if with_ is None else _shown(with_)
-        version = client.roles.reinstate(service, role, given, using=using, instance=named_instance)
+        version = client.roles.reinstate(service, role, given, using=_shown(with_), instance=named_instance)
     say(("reinstated", "bold green"), f" {role_words(service, named_instance, role, given)} by version {version}")
 
 
@@ -388,8 +383,10 @@ def _end(for_: str | None, until: str | None) -> datetime | None:
     return validity_of(utc_now(), for_, until).until
 
 
-def _shown(given: Iterable[str]) -> list[str]:
-    """What is shown: ids as they are, and the certificates of files."""
+def _shown(given: Iterable[str] | None) -> list[str] | None:
+    """What is shown, if that is said: ids as they are, and the certificates of files."""
+    if given is None:
+        return None
     return [read_one(Path(one)).text if Path(one).is_file() else one for one in given]
 
 

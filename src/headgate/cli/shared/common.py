@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -49,6 +50,7 @@ TICK = 0.1
 P = ParamSpec("P")
 R = TypeVar("R")
 
+STANDARD: Final = Path("-")
 HERE: Final = Path()
 """The domain where none is named."""
 
@@ -158,6 +160,17 @@ def judged() -> Iterator[None]:
         reason = error.details.get("reason")
         error.message = f"{error.message} ({error.failure}{f', {reason}' if reason else ''})"
         fail(error, status=1)
+
+
+def read_bytes(path: Path, most: int, *, shown: str | None = None, remedy: str | None = None) -> bytes:
+    """The beginning of a file, or of standard input for `-`: one byte more than the most that it may have."""
+    try:
+        if path == STANDARD:
+            return sys.stdin.buffer.read(most + 1)
+        with path.open("rb") as file:
+            return file.read(most + 1)
+    except OSError as error:
+        raise NotFound(f"`{shown or path}` cannot be read ({error.strerror})", remedy=remedy) from None
 
 
 @contextmanager

@@ -42,7 +42,7 @@ from headgate.model.errors import BadStatement, Expired, NotFound, Revoked
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.values import Value, brief
 from headgate.scenario.format.authority import Keys, read_providers
-from headgate.scenario.format.yamlfile import load_yaml
+from headgate.scenario.format.yamlfile import YamlFields, load_yaml
 from headgate.trust.certificates import REVOCATIONS, verify_revocations
 from headgate.trust.identities import CROSSING, IDENTITY, cross_domain, guest, issue_identity, verify_server
 from headgate.trust.presented import said_kind
@@ -190,10 +190,10 @@ def _rule(given: str | None, option: str) -> Condition | None:
 
 
 def _provider(file: Path, issuer: str, names: KeyNames) -> Provider:
-    top = load_yaml(file).mapping()
+    top = YamlFields(load_yaml(file).mapping())
     if "providers" not in top:
         raise NotFound(f"`{file}` has no `providers`", remedy="list whom you trust under `providers:`")
-    for one, _ in read_providers(top["providers"], Keys(top, ADMINISTRATOR)):
+    for one in read_providers(top, Keys(top, ADMINISTRATOR)):
         if one.key == issuer:
             return one
     raise NotFound(

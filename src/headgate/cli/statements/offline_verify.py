@@ -24,9 +24,9 @@ import typer
 from headgate.authority.chains import ChainGround, discover, why_not
 from headgate.authority.reduction import Reduced, Same
 from headgate.authority.statement_state import StatementState
-from headgate.cli.shared.common import fail, placed
+from headgate.cli.shared.common import STANDARD, fail, placed
 from headgate.cli.shared.rendering import print_json, say
-from headgate.cli.statements.statement_files import STANDARD, KeyNames, WrittenStatement
+from headgate.cli.statements.statement_files import KeyNames, WrittenStatement
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority
 from headgate.model.errors import BadStatement, ChainInvalid, HeadgateError
 from headgate.model.limits import MAX_LIST_BYTES

@@ -8,7 +8,6 @@ from now.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,7 +16,7 @@ from typing import Final
 
 import typer
 
-from headgate.cli.shared.common import placed, printable, writing
+from headgate.cli.shared.common import STANDARD, placed, printable, read_bytes, writing
 from headgate.cli.shared.options import ahead, moment_of
 from headgate.cli.shared.rendering import remark
 from headgate.cli.statements.keys import asked_passphrase, keyring_at, passphrase_in
@@ -32,7 +31,6 @@ from headgate.trust.keys import PrivateKey, PublicKey, is_locked, read_secret
 from headgate.trust.presented import MAX_SHOWN
 from headgate.trust.typedefs import TYPE_DEFINITION
 
-STANDARD: Final = Path("-")
 _DID: Final = "did:key:"
 _PUBLIC: Final = ".did"
 _STATEMENT: Final = ".jwt"
@@ -212,14 +210,7 @@ def read_one(path: Path) -> WrittenStatement:
 
 def _read(path: Path) -> list[WrittenStatement]:
     name = "standard input" if path == STANDARD else str(path)
-    try:
-        if path == STANDARD:
-            data = sys.stdin.buffer.read(MAX_LIST_BYTES + 1)
-        else:
-            with path.open("rb") as file:
-                data = file.read(MAX_LIST_BYTES + 1)
-    except OSError as error:
-        raise errors.NotFound(f"`{printable(name)}` cannot be read ({error.strerror})", remedy="name a file") from None
+    data = read_bytes(path, MAX_LIST_BYTES, shown=printable(name), remedy="name a file")
     if len(data) > MAX_LIST_BYTES:
         raise errors.TooLarge(
             f"`{printable(name)}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})", remedy="split it"

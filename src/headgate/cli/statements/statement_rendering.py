@@ -34,7 +34,6 @@ from headgate.cli.shared.rendering import (
 )
 from headgate.cli.statements.statement_files import KeyNames, WrittenStatement
 from headgate.lang.render import render_condition
-from headgate.model.arguments import load_argument
 from headgate.model.authority import (
     ANY,
     Authority,
@@ -49,6 +48,7 @@ from headgate.model.authority import (
 from headgate.model.conditions import TRUE
 from headgate.model.errors import BadStatement
 from headgate.model.rights import Action
+from headgate.model.roles import load_argument
 from headgate.model.values import Value, brief, render_timestamp
 from headgate.trust import claims, role_statements
 from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, SUCCESSION

@@ -31,8 +31,7 @@ from headgate.cli.shared.rendering import show_table, show_truth, show_value
 from headgate.cli.statements.statement_files import KeyNames
 from headgate.cli.statements.statement_rendering import draw_chain, say_legend
 from headgate.cli.stories import STORIES
-from headgate.cli.stories.board import Refusal, show
-from headgate.cli.stories.stage import Stage
+from headgate.cli.stories.stage import Refusal, Stage, show
 from headgate.commands.role_graph import graph
 from headgate.decide.deliver import Books
 from headgate.lang.render import render_condition

@@ -9,6 +9,9 @@ Statements go through the same door as at a gateway: signatures first, then chai
 ledger, or a refusal and nothing. What a scenario file declares is really signed, by the key of whoever it names as
 its issuer; what it declares to be forged is signed by a key that nobody knows. Private keys never leave the directory
 of their organisation; all that passes from one to another is files.
+
+In the table an event is shown as waiting until the pipeline has decided it, and only what was delivered as received.
+The columns keep their widths from the first event to the last; at 80 characters every event is one line.
 Leaves out: proving that whoever shows a statement holds its key, which is the handshake's part.
 """
 
@@ -17,36 +20,45 @@ from __future__ import annotations
 import threading
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, assert_never
 
+from rich.console import Group, RenderableType
+from rich.spinner import Spinner
+from rich.table import Table
+from rich.text import Text
+
 from headgate.cli.shared.common import Stopped
 from headgate.cli.stories import file_of
-from headgate.cli.stories.board import Board, Refusal
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.event_types import SignedTypes
 from headgate.commands.statements import Authority
+from headgate.decide.publish import type_check
+from headgate.lang.render import render_condition
+from headgate.ledger import StartingPoint
 from headgate.model.authority import Certificate, Identity, NetworkAuthority, Provider, RevocationList, Validity
 from headgate.model.changes import Batch, DeclareType, Revoke, SetProvider
 from headgate.model.errors import EngineFailed, HeadgateError
-from headgate.model.events import Event
+from headgate.model.events import Draft, Event
 from headgate.model.rights import Action
 from headgate.model.types import EventType
-from headgate.model.values import EPOCH
+from headgate.model.values import EPOCH, Value, plain
 from headgate.node.domain import Domain, Follower
 from headgate.node.statement_register import StatementRegister
+from headgate.pipeline.deliveries import Delivered
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
-from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, take_step
-from headgate.scenario.engines.spark_engine import DomainWorld
+from headgate.scenario.engines.play import Got, ScenarioOutcome, take_step
+from headgate.scenario.engines.spark_engine import DomainStage
 from headgate.scenario.format import story
 from headgate.scenario.format.file import load
-from headgate.scenario.format.story import Scenario
+from headgate.scenario.format.story import Narration, PublishStep, Scenario
 from headgate.trust.certificates import issue_certificate, issue_revocations, verify_certificate, verify_revocations
 from headgate.trust.identities import cross_domain, guest, issue_identity, verify_server
 from headgate.trust.keyring import Keyring
@@ -55,6 +67,11 @@ from headgate.trust.presented import check_broker
 from headgate.trust.typedefs import issue_type, verify_type
 
 COLD: Final = "The first event is stored, with its place and version. Spark is warming up to decide it."
+
+HIDDEN = "▒▒"
+NOTHING = "-"
+WAITING = "…"
+KEY = f"{HIDDEN} hidden from this reader   {NOTHING} not sent to this reader"
 
 TICK: Final = 0.1
 """Seconds between two looks at what has been delivered."""
@@ -68,7 +85,7 @@ _STRANGERS: Final = 100
 _VOUCHED: Final = timedelta(hours=1)
 """How long a provider vouches for another."""
 
-Show: TypeAlias = Callable[[Board, str], None]
+Show: TypeAlias = Callable[["Board", str], None]
 """Shows the table, with a sentence about what is going on."""
 
 
@@ -82,16 +99,14 @@ class NotAsTold(HeadgateError):
     code = "not-as-told"
 
 
-class StoryWorld(DomainWorld):
+class StoryWorld(DomainStage):
     """A domain that is kept: the world of a story, in which statements are signed if its scenario has signers."""
 
     def __init__(self, directory: Path, scenario: Scenario, signers: Organisations | None, files: ExitStack) -> None:
         first = scenario.steps[0]
-        directory.mkdir(parents=True, exist_ok=True)
-        super().__init__(directory, first.to if isinstance(first, story.AdvanceStep) else EPOCH)
+        super().__init__(scenario, directory, first.to if isinstance(first, story.AdvanceStep) else EPOCH)
         files.enter_context(self.domain)
         self.note = ""
-        self._scenario = scenario
         self._signers = signers
         follower = files.enter_context(closing(Follower(self.domain)))
         register = files.enter_context(closing(StatementRegister(directory / StatementRegister.FILE)))
@@ -106,7 +121,7 @@ class StoryWorld(DomainWorld):
         )
         self._types = SignedTypes(self._authority, register)
 
-    def commit(self, batch: Batch) -> None:
+    def apply(self, batch: Batch) -> None:
         """The next version; what is signed in this world comes with its signature."""
         match batch.changes:
             case (DeclareType(type),) if self._signers is not None:
@@ -115,14 +130,11 @@ class StoryWorld(DomainWorld):
                 text = self._signers.revoke(revocations)
                 self._authority.hear(verify_revocations(text, now=self.now), followed=False)
             case _:
-                self.domain.commit(replace(batch, note=batch.note or self.note))
+                super().apply(replace(batch, note=batch.note or self.note))
 
     def show(self, key: str, statements: Sequence[str]) -> None:
         """The holder of a key shows statements, and is let in with them."""
         self._authority.take_up(key, self._authority.opened(statements))
-
-    def crash(self) -> None:
-        """Nothing crashes in a demonstration."""
 
     def deliveries(self) -> dict[str, list[Got]]:
         """They are read from the store as they come."""
@@ -151,7 +163,7 @@ class Stage:
         self.exhibits: list[tuple[story.Exhibit, int]] = []
         """What is to be shown, each with the version it is of."""
         self._outcome = ScenarioOutcome()
-        self.world.commit(scenario.policy)
+        self.world.begin(scenario.policy)
         self._begins = next((n for n, line in enumerate(scenario.lines) if line.say), 0)
         for number in range(self._begins):
             self.take(number)
@@ -231,7 +243,7 @@ class Stage:
         """Take a step; the refusal, if it was to be refused and was."""
         inner = step.step if isinstance(step, story.DeniedStep) else step
         if self.signers is None or not isinstance(inner, story.ConnectStep):
-            refusal = take_step(step, LocalStage(self.scenario, self.world), self.scenario, self._outcome)
+            refusal = take_step(step, self.world, self.scenario, self._outcome)
             if self._outcome.complaints:
                 raise NotAsTold(self._outcome.complaints[0])
             return refusal
@@ -384,3 +396,113 @@ def _altered(text: str, old: str, new: str) -> str:
     head, payload, signature = text.split(".")
     said = urlsafe_b64decode(payload + "=" * (-len(payload) % 4)).decode()
     return f"{head}.{urlsafe_b64encode(said.replace(old, new).encode()).rstrip(b'=').decode()}.{signature}"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something that was tried, and the refusal."""
+
+    say: str
+    error: HeadgateError
+
+
+@dataclass
+class Board:
+    """The state of the table."""
+
+    narration: Narration
+    scenario: Scenario
+    rows: list[Event | Refusal | tuple[StartingPoint, str]] = field(default_factory=list)
+    received: dict[tuple[str, int, str], Mapping[str, Value]] = field(default_factory=dict)
+    reached: Mapping[str, int] = field(default_factory=dict)
+    _spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
+
+    def decide(self, reached: Mapping[str, int], deliveries: Iterable[tuple[str, Delivered]]) -> None:
+        """The pipeline has decided this far, and delivered this."""
+        self.received = {(d.stream, d.seq, subscription): d.view for subscription, d in deliveries}
+        self.reached = reached
+
+    def decided(self, event: Event) -> bool:
+        """Has the pipeline decided the event?"""
+        return self.reached.get(event.stream, 0) >= event.seq
+
+    # -- showing ----------------------------------------------------------------------------------------------
+
+    def render(self, width: int, say: str = "") -> RenderableType:
+        """The table so far; with something to say, as a line under it that moves."""
+        widths = self._widths(width)
+        parts: list[RenderableType] = []
+        table = self._table(widths, header=True)
+        for row in self.rows:
+            if isinstance(row, Event):
+                cells = (self._cell(row, reader.subscription) for reader in self.narration.readers)
+                table.add_row(Text(str(row.seq), "dim"), Text(self._sent[row.id]), *cells)
+                continue
+            if isinstance(row, Refusal):
+                parts += [table, Text(f"xx {row.say}: refused [{row.error.code}]", "bold red")]
+            else:
+                point, note = row
+                line = f"== stream {point.stream}, seq {point.seq}: version {point.version} starts, {note} "
+                line = line.ljust(sum(widths), "=") if len(line) < sum(widths) else line.rstrip()
+                parts += [table, Text(line, "bold yellow")]
+            table = self._table(widths)
+        parts += [table, Text(f"{KEY}   {WAITING} being decided" if say else KEY, "dim")]
+        if say:
+            self._spinner.update(text=Text(say))
+            parts.append(self._spinner)
+        return Group(*parts)
+
+    def _table(self, widths: tuple[int, ...], *, header: bool = False) -> Table:
+        table = Table(box=None, padding=0, pad_edge=False, show_header=header, header_style="bold", width=sum(widths))
+        titles = ("", self.narration.source, *(reader.title for reader in self.narration.readers))
+        for title, width in zip(titles, widths, strict=True):
+            table.add_column(title, width=width, overflow="fold")
+        return table
+
+    def _widths(self, width: int) -> tuple[int, ...]:
+        """The widest thing each column may come to hold, and a gap as wide as there is room for."""
+        whole = max(map(len, self._sent.values()))
+        masked = max(
+            sum(max(len(show(value)), len(HIDDEN)) + 1 for value in self._values(draft).values() if value is not None)
+            for draft in self._drafts
+        )
+        content = [len(str(len(self._drafts))), max(whole, len(self.narration.source))]
+        content += [max(len(reader.title), reader.width or masked - 1) for reader in self.narration.readers]
+        gap = min(3, max(1, (width - sum(content)) // (len(content) - 1)))
+        room = width - content[0] - gap * (len(content) - 1)
+        if (wanted := sum(content[1:])) > room:  # a narrow screen: cells fold
+            content[1:] = [max(8, one * room // wanted) for one in content[1:]]
+        return (*(one + gap for one in content[:-1]), content[-1])
+
+    @cached_property
+    def _drafts(self) -> list[Draft]:
+        """The events that are sent, first to last."""
+        return [step.sent() for step in self.scenario.steps if isinstance(step, PublishStep)]
+
+    @cached_property
+    def _sent(self) -> dict[str, str]:
+        """Each event as its publisher sent it, and what it requires."""
+        return {draft.id: self._words(draft) for draft in self._drafts}
+
+    def _words(self, draft: Draft) -> str:
+        words = " ".join(show(value) for value in self._values(draft).values() if value is not None)
+        return words if draft.requires is None else f"{words}  {render_condition(draft.requires)}"
+
+    def _values(self, draft: Draft) -> Mapping[str, Value]:
+        return type_check(draft, self.scenario.types.attributes(draft.type))
+
+    def _cell(self, event: Event, subscription: str) -> Text:
+        view = self.received.get((event.stream, event.seq, subscription))
+        if view is None:
+            return Text(NOTHING if self.decided(event) else WAITING, "dim")
+        seen = [
+            (HIDDEN, "dim") if view[name] is None else (show(view[name]), "green")
+            for name, value in event.values.items()
+            if value is not None
+        ]
+        return Text(" ").join(Text(word, style) for word, style in seen)
+
+
+def show(value: Value) -> str:
+    """A value as the table shows it: of a time, the hour and minute."""
+    return f"{value:%H:%M}" if isinstance(value, datetime) else str(plain(value))

@@ -42,7 +42,7 @@ from headgate.model.events import Draft
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_BULK_BYTES, MAX_BULK_EVENTS, MAX_TEXT_BYTES
 from headgate.model.values import INT_MAX, INT_MIN, Kind, brief, conform, micros
 from headgate.pipeline.index.requirements import Required, required, required_texts
-from headgate.pipeline.log.codec import ARROW, STORE, Flags, Ints, stored
+from headgate.pipeline.log.codec import ARROW, STORE, Flags, Ints, stored, whole
 from headgate.pipeline.truth import flags
 
 MICROS_MIN: Final = micros(datetime.min.replace(tzinfo=UTC))
@@ -391,7 +391,7 @@ def from_arrow(
     for name, kind in attributes.items():
         if name not in named or pa.types.is_null(sent_types[named[name]]):
             continue
-        sent = _whole(table.column(named[name]))
+        sent = whole(table.column(named[name]))
         arrays[name], wrong = _stored(name, kind, sent)
         if wrong is not None:
             for row in np.flatnonzero(wrong).tolist():
@@ -432,7 +432,7 @@ def _text(table: pa.Table, name: str) -> pa.Array | None:
         return None
     if count > 1:
         raise TypeMismatch(f"two columns are called `{name}`")
-    column = _whole(table.column(name))
+    column = whole(table.column(name))
     if pa.types.is_null(column.type):
         return column.cast(pa.string())
     text = _dense(column)
@@ -453,13 +453,6 @@ def _filled(array: pa.Array, what: str, refusals: dict[int, HeadgateError]) -> p
             refusals.setdefault(row, TypeMismatch(f"the {what} of the event is past MAX_TEXT_BYTES"))
         array = pc.if_else(pa.array(long), "", array)
     return pc.fill_null(array, "")
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """A column in one piece."""
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    return pa.concat_arrays(column.unify_dictionaries().chunks) if column.num_chunks else pa.nulls(0, column.type)
 
 
 def _dense(array: pa.Array) -> pa.Array:

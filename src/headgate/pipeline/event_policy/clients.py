@@ -23,11 +23,8 @@ from headgate.model.conditions import Argument, Condition, Constant, Not, Relate
 from headgate.model.limits import MAX_CHOICES
 from headgate.model.roles import Membership
 from headgate.model.state import State
+from headgate.pipeline.event_policy import compiled as terms
 from headgate.pipeline.event_policy.compiled import (
-    FALSE,
-    NEVER_KNOWN,
-    TRUE,
-    UNKNOWN,
     Choices,
     Compiled,
     CredentialPart,
@@ -35,9 +32,6 @@ from headgate.pipeline.event_policy.compiled import (
     Holder,
     Policy,
     PolicyFacts,
-    code,
-    exact_key,
-    facts_for,
 )
 from headgate.pipeline.log.codec import Numbered, mask_of
 
@@ -55,16 +49,16 @@ class _Chosen:
     def meets(self, truths: Sequence[int], least: int) -> bool:
         """Does a choice count for which the conditions of the group have these truths?"""
         for at, inverse in self.asks:
-            least = min(least, TRUE - truths[at] if inverse else truths[at])
-        return least == TRUE or (self.part.negative and least != FALSE)
+            least = min(least, terms.TRUE - truths[at] if inverse else truths[at])
+        return least == terms.TRUE or (self.part.negative and least != terms.FALSE)
 
     def row(self, bound: Mapping[str, Argument], evaluator: Evaluator) -> tuple[int, ...]:
         """What mixed terms look at in a choice, as numbers."""
         made = []
         for known, rights in zip(self.rights, self.part.columns, strict=True):
-            values = exact_key(tuple(evaluator.value(one, bound) for one in rights))
+            values = terms.exact_key(tuple(evaluator.value(one, bound) for one in rights))
             made.append(known.setdefault(values, len(known)))
-        return (*made, *(code(evaluator.truth(one, bound)) for one in self.part.truths))
+        return (*made, *(terms.code(evaluator.truth(one, bound)) for one in self.part.truths))
 
     def frozen(self) -> Choices:
         """As arrays."""
@@ -159,7 +153,7 @@ class Clients:
 
     def _content(self, membership: Membership) -> int:
         """The number of what a membership says, whoever holds it."""
-        key = membership.service, membership.instance, membership.role, exact_key(membership.args)
+        key = membership.service, membership.instance, membership.role, terms.exact_key(membership.args)
         return self._samples.number(key, membership)
 
     def _class(self, contents: tuple[int, ...]) -> int:
@@ -175,12 +169,12 @@ class Clients:
     def _choose(self, number: int, contents: tuple[int, ...]) -> None:
         """Work out the choices of one class for the parts of one group."""
         group = self._groups[number]
-        choices, least = self._choices(number, contents), TRUE
+        choices, least = self._choices(number, contents), terms.TRUE
         if choices is None:  # more than may be gone through: as if nothing were known of the credentials
-            choices, least = [{}], UNKNOWN
+            choices, least = [{}], terms.UNKNOWN
         rows: list[dict[tuple[int, ...], None]] = [{} for _ in group.chosen]
         for bound in choices:
-            truths = [code(self._evaluator.truth(one, bound)) for one in group.conditions]
+            truths = [terms.code(self._evaluator.truth(one, bound)) for one in group.conditions]
             for chosen, part_rows in zip(group.chosen, rows, strict=True):
                 if chosen.meets(truths, least):
                     part_rows[chosen.row(bound, self._evaluator)] = None
@@ -196,11 +190,11 @@ class Clients:
             for content in contents:
                 made = self._fit(number, at, content)
                 if made is not None:
-                    fitting[exact_key(tuple(made.values()))] = made
+                    fitting[terms.exact_key(tuple(made.values()))] = made
             if len(choices) * len(fitting) > MAX_CHOICES:
                 return None
             joined = (_joined(a, b) for a in choices.values() for b in fitting.values())
-            choices = {exact_key(tuple(one.values())): one for one in joined if one is not None}
+            choices = {terms.exact_key(tuple(one.values())): one for one in joined if one is not None}
         return choices.values()
 
     def _fit(self, number: int, at: int, content: int) -> dict[str, Argument] | None:
@@ -262,7 +256,7 @@ class EventPolicies:
             compiled = self._compiled[key] = Compiled(state, self.words)
         said = [one for part in compiled.parts for one in (*part.conditions, *part.truths)]
         said += [Related("", one) for part in compiled.parts for one in part.columns]
-        facts = facts_for(state, said or [NEVER_KNOWN])
+        facts = terms.facts_for(state, said or [terms.NEVER_KNOWN])
         for number, one in self._kept.items():
             if one.compiled is compiled and one.facts == facts and len(one) < 4 * one.asked + SPARE:
                 return number, self._shared(state)
@@ -273,7 +267,9 @@ class EventPolicies:
     def _shared(self, state: State) -> PolicyFacts:
         """What the whole policy looks at, the same object for as long as it stays the same."""
         made = [one for each in state.roles.representatives.values() for _, one in each.parameters]
-        facts = facts_for(state, [*(one.constraint for one in state.roles.policy.entries), Related("", tuple(made))])
+        facts = terms.facts_for(
+            state, [*(one.constraint for one in state.roles.policy.entries), Related("", tuple(made))]
+        )
         for one in self._facts:
             if one == facts:
                 return one

@@ -26,22 +26,8 @@ from headgate.model.changes import Row
 from headgate.model.conditions import Argument, Atom, Compare, Condition, Constant, Operand, Related, Variable
 from headgate.model.state import State
 from headgate.model.values import EPOCH as BEGINNING
-from headgate.pipeline.event_policy.compiled import (
-    BLANK,
-    FALSE,
-    NO_FAMILY,
-    SET,
-    TRUE,
-    UNKNOWN,
-    Column,
-    Evaluator,
-    OfBoth,
-    code,
-    exact_key,
-    family,
-    looks_at,
-    same_key,
-)
+from headgate.pipeline.event_policy import compiled as terms
+from headgate.pipeline.event_policy.compiled import Column, Evaluator, OfBoth
 from headgate.pipeline.log.codec import TIME, EventBatch, Flags, Ints, Numbered, restored
 from headgate.pipeline.truth import (
     ConditionFacts,
@@ -69,12 +55,12 @@ class Relation:
     def __init__(self, rows: Iterable[Row], given: Mapping[int, Argument], parts: Sequence[Sequence[int]]) -> None:
         self._parts = parts
         self.unknown = any(value is None for value in given.values())
-        wanted = {at: same_key(value) for at, value in given.items()}
-        fitting = [row for row in rows if all(same_key(row[at]) == key for at, key in wanted.items())]
+        wanted = {at: terms.same_key(value) for at, value in given.items()}
+        fitting = [row for row in rows if all(terms.same_key(row[at]) == key for at, key in wanted.items())]
         self._numbers: list[dict[Any, int]] = [{} for _ in parts]
         coded: list[list[int]] = []
         for numbers, places in zip(self._numbers, parts, strict=True):
-            keys = [tuple(same_key(row[at]) for at in places) for row in fitting]
+            keys = [tuple(terms.same_key(row[at]) for at in places) for row in fitting]
             coded.append([numbers.setdefault(key, len(numbers)) for key in keys])
         self._texts: list[dict[str, int]] = [
             {key[0][1]: number for key, number in numbers.items() if len(key) == 1 and type(key[0][1]) is str}
@@ -102,7 +88,7 @@ class Relation:
         """The number of the values of a part."""
         if any(value is None for value in values):
             return NULL
-        return self._numbers[part].get(tuple(map(same_key, values)), NONE)
+        return self._numbers[part].get(tuple(map(terms.same_key, values)), NONE)
 
     def codes(self, part: int, values: Sequence[Argument]) -> list[int]:
         """The numbers of many values of a part that is one column."""
@@ -143,7 +129,7 @@ class ValueDomain:
 
     def number(self, value: Any) -> int:
         """The number of a value, new if need be."""
-        return self.values.number(exact_key(value), value)
+        return self.values.number(terms.exact_key(value), value)
 
 
 class ValueTable:
@@ -347,8 +333,10 @@ class EventSide:
             and leaf.group in self._evaluator.facts.groups
         ):
             inside = self._evaluator.inside(leaf.group)
-            return [(TRUE if one in inside else FALSE) if type(one) is str else UNKNOWN for one in values]
-        return [code(self._evaluator.truth(leaf, bound(node, value))) for value in values]
+            return [
+                (terms.TRUE if one in inside else terms.FALSE) if type(one) is str else terms.UNKNOWN for one in values
+            ]
+        return [terms.code(self._evaluator.truth(leaf, bound(node, value))) for value in values]
 
     def _leaf(self, leaf: Atom, rows: Rows) -> Truth:
         known = self._names.get(id(leaf))
@@ -382,7 +370,7 @@ class EventSide:
         def look_up(rows: Rows) -> Truth:
             places = node.numbers(rows)
             codes = table.all()[places]
-            return Truth(codes == TRUE, codes == FALSE)
+            return Truth(codes == terms.TRUE, codes == terms.FALSE)
 
         return look_up
 
@@ -390,7 +378,7 @@ class EventSide:
         """A relation of several expressions: each is looked up on its own, and then what they are together."""
         places: list[list[int]] = [[] for _ in parts]
         for at, arg in enumerate(args):
-            if isinstance(arg, Variable) and arg != BLANK:
+            if isinstance(arg, Variable) and arg != terms.BLANK:
                 places[int(arg.name.split()[1])].append(at)
         known = self.relation(name, args, places)
         nodes = [self._node(one) for one in parts]
@@ -411,15 +399,15 @@ class EventSide:
         nodes = [self._node(one) for one in parts]
 
         def numbered(values: list[Any]) -> list[int]:
-            return [same.setdefault(same_key(one), len(same)) for one in values]
+            return [same.setdefault(terms.same_key(one), len(same)) for one in values]
 
         classes = [ValueTable(node.domain, numbered) for node in nodes]
-        families = [ValueTable(node.domain, lambda values: list(map(family, values)), np.int8) for node in nodes]
+        families = [ValueTable(node.domain, lambda values: list(map(terms.family, values)), np.int8) for node in nodes]
 
         def look_up(rows: Rows) -> Truth:
             a, b = (node.numbers(rows) for node in nodes)
             kinds = families[0].all()[a]
-            there = (kinds != NO_FAMILY) & (kinds == families[1].all()[b])
+            there = (kinds != terms.NO_FAMILY) & (kinds == families[1].all()[b])
             return where_known((classes[0].all()[a] == classes[1].all()[b]) == wanted, there)
 
         return look_up
@@ -434,7 +422,7 @@ def _opened(of: Any) -> tuple[Any, tuple[Operand, ...]]:
     parts: dict[str, Operand] = {}
 
     def opened(part: Operand) -> Operand:
-        if not looks_at(part):
+        if not terms.looks_at(part):
             return part
         parts.setdefault(repr(part), part)
         return Variable(f"arg {list(parts).index(repr(part))}")
@@ -512,30 +500,32 @@ class _Compared:
 
     def __init__(self, op: str, node: Node, rights: list[Argument], column: Ints) -> None:
         self._op, self._node = op, node
-        kinds = list(map(family, rights))
+        kinds = list(map(terms.family, rights))
         families: dict[int, set[Any]] = {}
         for kind, right in zip(kinds, rights, strict=True):
             families.setdefault(kind, set()).add(right)
         # Sets have no order, but then only whether they are equal is asked.
-        self._orders = {kind: list(ones) if kind == SET else sorted(ones) for kind, ones in families.items() if kind}
+        self._orders = {
+            kind: list(ones) if kind == terms.SET else sorted(ones) for kind, ones in families.items() if kind
+        }
         self._places = {kind: {one: at for at, one in enumerate(order)} for kind, order in self._orders.items()}
-        self._places[NO_FAMILY] = {None: 0}
+        self._places[terms.NO_FAMILY] = {None: 0}
         ranks = [self._places[kind][one] for kind, one in zip(kinds, rights, strict=True)]
         self._ranks = np.array(ranks, np.int32)[column]
         self._families = np.array(kinds, np.int8)[column]
         domain = node.domain
         self._low = ValueTable(domain, lambda values: [self._span(one)[0] for one in values], np.int32)
         self._high = ValueTable(domain, lambda values: [self._span(one)[1] for one in values], np.int32)
-        self._kinds = ValueTable(domain, lambda values: list(map(family, values)), np.int8)
+        self._kinds = ValueTable(domain, lambda values: list(map(terms.family, values)), np.int8)
 
     def _span(self, value: Argument) -> tuple[int, int]:
         """The ranks that are the same as a value: from here, to before there."""
-        kind = family(value)
+        kind = terms.family(value)
         at = self._places.get(kind, {}).get(value)
         if at is not None:
             return at, at + 1
         order = self._orders.get(kind, [])
-        before = len(order) if kind == SET else bisect_left(order, value)
+        before = len(order) if kind == terms.SET else bisect_left(order, value)
         return before, before
 
     def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
@@ -559,9 +549,9 @@ class _Compared:
                 matches = ranks < low[events]
             case _:
                 matches = ranks < high[events]
-        known: Flags = (kind == self._families[choices]) & (kind != NO_FAMILY)
+        known: Flags = (kind == self._families[choices]) & (kind != terms.NO_FAMILY)
         if self._op not in ("=", "!="):
-            known &= kind != SET
+            known &= kind != terms.SET
         return matches & known if sure else matches | ~known
 
 
@@ -585,7 +575,7 @@ class _Related:
 
 def _places(args: tuple[Operand, ...], side: str) -> dict[int, int]:
     """Where values of one side stand in a relation, and which of the side's values each is."""
-    names = {at: arg.name.split() for at, arg in enumerate(args) if isinstance(arg, Variable) and arg != BLANK}
+    names = {at: arg.name.split() for at, arg in enumerate(args) if isinstance(arg, Variable) and arg != terms.BLANK}
     return {at: int(name[1]) for at, name in names.items() if name[0] == side}
 
 
@@ -608,7 +598,7 @@ class _Asked:
             given = bound(node, node.domain.values[left])
             said = {f"left {at}": given.get(f"arg {at}") for at in range(lefts)}
             said |= {f"right {at}": value for at, value in enumerate(rights[right])}
-            return code(evaluator.truth(leaf, said))
+            return terms.code(evaluator.truth(leaf, said))
 
         self._ask: Callable[[int, int], int] = ask
 
@@ -626,5 +616,5 @@ class _Asked:
             if answer is None:
                 answer = self._known[key] = self._ask(key // wide, key % wide)
             truths[at] = answer
-        counts: Flags = truths == TRUE if sure else truths != FALSE
+        counts: Flags = truths == terms.TRUE if sure else truths != terms.FALSE
         return counts[places]

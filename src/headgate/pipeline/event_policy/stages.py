@@ -16,17 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from headgate.model.conditions import AllOf, AnyOf, Not, parts
-from headgate.pipeline.event_policy.compiled import (
-    FALSE,
-    TRUE,
-    Choices,
-    Evaluator,
-    Formula,
-    OfBoth,
-    OfClient,
-    Policy,
-    PolicyFacts,
-)
+from headgate.pipeline.event_policy import compiled as terms
+from headgate.pipeline.event_policy.compiled import Choices, Evaluator, Formula, OfBoth, OfClient, Policy, PolicyFacts
 from headgate.pipeline.event_policy.events import EventSide, Mixed, Rows, mixed_term
 from headgate.pipeline.index.index import PolicyIndex
 from headgate.pipeline.index.shapes import expand
@@ -325,7 +316,7 @@ class CompiledStages:
                 return ~self._all_hold(seen, inverse, events, places, choices, sure=not sure)
             case OfClient(column):
                 truths = choices.truths[column][places]
-                counts: Flags = truths == TRUE if sure else truths != FALSE
+                counts: Flags = truths == terms.TRUE if sure else truths != terms.FALSE
                 return counts
             case OfBoth():
                 return self._terms[id(formula)][1].holds(seen.terms[id(formula)], events, places, sure=sure)

@@ -359,9 +359,8 @@ class IndexBuilder:
         fresh = self.filters.take()
         if fresh:
             self.segments.append([shape.index() for shape in fresh])
-        if len(self.segments) > 8 or sum(map(_size, self.segments[1:])) > _size(
-            self.segments[0] if self.segments else []
-        ):
+        sizes = [sum(map(len, segment)) for segment in self.segments]
+        if len(sizes) > 8 or sum(sizes[1:]) > sum(sizes[:1]):
             every = merged([shape for segment in self.segments for shape in segment])
             self.segments = [[shape.index() for shape in every]]
         self.version = through
@@ -400,71 +399,52 @@ class IndexBuilder:
         for version in needed:
             epoch = self.epochs.get(version)
             if epoch is None or len(epoch.profile) < len(self.holders) or (self.demands and not epoch.has_senders):
-                epoch = self._epoch(self.ledger.state(version, subscriptions=False), epoch)
+                state = self.ledger.state(version, subscriptions=False)
+                epoch = self._with_holders(epoch or self._epoch(state), state)
             kept[version] = epoch
         self.epochs = kept
 
-    def _epoch(self, state: State, known: Epoch | None) -> Epoch:
-        """The policy at a state; holders known already keep their profiles, attributes and classes."""
-        old = 0 if known is None else len(known.profile)
-        holders = list(self.holders)[old:]
-        profile = np.array(self.rights.profiles(state, holders), np.int32)
-        numbers = [self.sets.number(state.principals.get(principal, {})) for principal, _, _ in holders]
-        subject = np.array(numbers, np.int32)
-        senders = {who: self.sets.number(one) for who, one in state.principals.items() if one} if self.demands else {}
-        if known is not None:
-            clients = known.clients
-            if known.policy_facts is not None:
-                clients = np.concatenate([clients, self.policies.numbers(known.policy, state, holders)])
-            return replace(
-                known,
-                clients=clients,
-                profile=np.concatenate([known.profile, profile]),
-                subject=np.concatenate([known.subject, subject]),
-                senders=senders,
-                has_senders=bool(self.demands),
-            )
+    def _epoch(self, state: State) -> Epoch:
+        """The policy at a state, for nobody yet."""
         policy, policy_facts = self.policies.of(state) or (0, None)
-        clients = np.zeros(0, np.int32)
-        if policy_facts is not None:
-            clients = self.policies.numbers(policy, state, holders)
-        groups: set[str] = set()
-        relations: set[str] = set()
-        for condition in self._conditions(state):
-            for atom in atoms(condition):
-                if isinstance(atom, InGroup):
-                    groups.add(atom.group)
-                elif isinstance(atom, Related):
-                    relations.add(atom.name)
-        named = groups | (state.open_names & state.groups.keys())
+        rules = [rule for rule in state.rules if Action.SUBSCRIBE in rule.actions]
+        looked_at = [atom for rule in rules for atom in atoms(rule.where)]
+        groups = {atom.group for atom in looked_at if isinstance(atom, InGroup)}
+        relations = {atom.name for atom in looked_at if isinstance(atom, Related)}
+        relations |= state.open_names & state.relations.keys()
+        nobody = np.zeros(0, np.int32)
         return Epoch(
-            state.version,
-            profile,
-            subject,
-            state.policy_rules,
-            senders,
-            bool(self.demands),
-            {g: state.members_of(g) for g in named},
-            {
-                r: state.relations.get(r, frozenset())  # a certificate may name what is not there
-                for r in relations | (state.open_names & state.relations.keys())
-            },
-            state.predicates,
-            policy,
-            policy_facts,
-            clients,
+            version=state.version,
+            profile=nobody,
+            subject=nobody,
+            clients=nobody,
+            policy_rules=state.policy_rules,
+            senders={},
+            has_senders=False,
+            groups={name: state.members_of(name) for name in groups | (state.open_names & state.groups.keys())},
+            # A certificate may name what is not there.
+            relations={name: state.relations.get(name, frozenset()) for name in relations},
+            predicates=state.predicates,
+            policy=policy,
+            policy_facts=policy_facts,
         )
 
-    @staticmethod
-    def _conditions(state: State) -> list[Condition]:
-        return [r.where for r in state.rules if r.where != TRUE and Action.SUBSCRIBE in r.actions]
+    def _with_holders(self, epoch: Epoch, state: State) -> Epoch:
+        """An epoch for all holders; those it knows already keep their profiles, attributes and classes."""
+        holders = list(self.holders)[len(epoch.profile) :]
+        more = {
+            "profile": self.rights.profiles(state, holders),
+            "subject": [self.sets.number(state.principals.get(principal, {})) for principal, _, _ in holders],
+            "clients": () if epoch.policy_facts is None else self.policies.numbers(epoch.policy, state, holders),
+        }
+        known: dict[str, Any] = {
+            name: np.concatenate([getattr(epoch, name), np.array(new, np.int32)]) for name, new in more.items()
+        }
+        senders = {who: self.sets.number(one) for who, one in state.principals.items() if one} if self.demands else {}
+        return replace(epoch, **known, senders=senders, has_senders=bool(self.demands))
 
     def _subscriptions(self) -> Subscriptions:
         return Subscriptions(**{name: np.array(self.columns[name], kind) for name, kind in _SUBSCRIPTION.items()})
-
-
-def _size(segment: list[Shape]) -> int:
-    return sum(map(len, segment))
 
 
 def types_of(catalog: Catalog, words: int) -> Types:

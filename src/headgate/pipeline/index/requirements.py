@@ -252,7 +252,8 @@ class Truths:
     def hold(self, rules: Ints, sets: Ints) -> Flags:
         """Is each rule true for the attribute set beside it?"""
         if len(self._rules) * len(self._sets) > MAX_CELLS:
-            return self._without_matrix(rules, sets)
+            place, inverse = np.unique(rules * len(self._sets) + sets, return_inverse=True)
+            return self._work_out(place)[inverse]
         if len(self._matrix) < len(self._rules):
             more = np.zeros((len(self._rules) - len(self._matrix), len(self._sets)), np.int8)
             self._matrix = np.concatenate([self._matrix, more])
@@ -266,21 +267,14 @@ class Truths:
         true: Flags = truths > 0
         return true
 
-    def _without_matrix(self, rules: Ints, sets: Ints) -> Flags:
-        place, inverse = np.unique(rules * len(self._sets) + sets, return_inverse=True)
-        return self._work_out(place)[inverse]
-
     def _work_out(self, places: Ints) -> Flags:
         """The truth at some places of the matrix, in order of rule."""
         truths = np.zeros(len(places), np.bool_)
-        for at, (number, chosen) in enumerate(zip(*(part.tolist() for part in self._split(places)), strict=True)):
-            rule, attributes = self._rules[number], self._sets[chosen]
+        for at, place in enumerate(places.tolist()):
+            rule, attributes = self._rules[place // len(self._sets)], self._sets[place % len(self._sets)]
             held = tuple(attributes.get(name) for name in rule.names)
             truths[at] = _is_true(rule, held, tuple(map(type, held)))
         return truths
-
-    def _split(self, places: Ints) -> tuple[Ints, Ints]:
-        return places // len(self._sets), places % len(self._sets)
 
 
 @lru_cache(maxsize=MAX_KEPT)

@@ -217,6 +217,13 @@ def values_of(row: Mapping[str, Any], layout: Mapping[str, AttributeSlot], versi
     }
 
 
+def whole(column: pa.ChunkedArray) -> pa.Array:
+    """A column in one piece."""
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.unify_dictionaries().chunks) if column.num_chunks else pa.nulls(0, column.type)
+
+
 @dataclass
 class EventBatch:
     """Many events as columns. Integer and float slots have 0 where they are null; `nulls` has one bit an attribute."""
@@ -240,11 +247,9 @@ class EventBatch:
         if slot not in self._numbers:
             name = "rate" if slot == RATE else slot.column
             if name in self.table.column_names:
-                filled = pc.fill_null(self.table.column(name), 0)
-                array = filled.to_numpy()
+                self._numbers[slot] = pc.fill_null(self.table.column(name), 0).to_numpy()
             else:
-                array = np.zeros(len(self), np.int64 if slot.store == "i" else np.float64)
-            self._numbers[slot] = array
+                self._numbers[slot] = np.zeros(len(self), np.int64 if slot.store == "i" else np.float64)
         return self._numbers[slot]
 
     def texts(self, slot: Slot) -> pa.Array:
@@ -252,20 +257,17 @@ class EventBatch:
         if slot not in self._texts:
             name = "publisher" if slot == PUBLISHER else slot.column
             if name in self.table.column_names:
-                column = self.table.column(name).combine_chunks()
-                array = column if isinstance(column, pa.Array) else pa.concat_arrays(column.chunks)
+                self._texts[slot] = whole(self.table.column(name))
             else:
-                array = pa.nulls(len(self), ARROW[slot.store])
-            self._texts[slot] = array
+                self._texts[slot] = pa.nulls(len(self), ARROW[slot.store])
         return self._texts[slot]
 
     def requirements(self) -> tuple[list[str], Ints] | None:
         """The distinct requirements of the events, and for each event the number of its own; None without any."""
         if "requires" not in self.table.column_names:
             return None
-        column = self.table.column("requires").combine_chunks()
-        whole = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
-        encoded = whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
+        column = whole(self.table.column("requires"))
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         codes: Ints = pc.fill_null(encoded.indices, NONE).to_numpy().astype(np.int64)
         return encoded.dictionary.to_pylist(), codes
 
@@ -293,9 +295,7 @@ def event_batch(
     tables = [from_blob(b.blob) for b in batches]
     sizes = np.array([t.num_rows for t in tables], np.int64)
     table = pa.concat_tables(tables, promote_options="default").combine_chunks()
-    encoded = table.column("type").combine_chunks().dictionary_encode()
-    if isinstance(encoded, pa.ChunkedArray):
-        encoded = encoded.combine_chunks()
+    encoded = whole(table.column("type")).dictionary_encode()
     names = encoded.dictionary.to_pylist()
     local = encoded.indices.to_numpy()
     numbers = np.array([types[name] for name in names], np.int32)

@@ -28,7 +28,7 @@ from headgate.model.errors import BadDefinition, Damaged, Fenced, NotFound, Stal
 from headgate.model.values import moment
 from headgate.pipeline.log.appends import Append, Counts, Repeats, Window
 from headgate.pipeline.log.codec import LogBatch
-from headgate.pipeline.log.sqlite_files import StreamFile, failures, shrink, transaction
+from headgate.pipeline.log.sqlite_files import StreamFile, failures, transaction
 
 FORMAT = 2
 _SCHEMA = """
@@ -53,15 +53,6 @@ class StreamTail:
     last: int
     version: int
     trimmed: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """Who writes a stream, and until when, in microseconds, nobody else may take it."""
-
-    holder: str
-    expires: int
-    token: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,11 +104,6 @@ class EventLog(StreamFile):
         """The last event that is no longer there, of every stream."""
         return {stream: tail.trimmed for stream, tail in self.tails().items()}
 
-    def leases(self) -> dict[str, Lease]:
-        """Who holds each stream. One that was released, or taken without a lease, expires at 0."""
-        rows = self._rows("SELECT stream, holder, expires, token FROM streams ORDER BY stream")
-        return {stream: Lease(*lease) for stream, *lease in rows}
-
     def starts(self, newer: Mapping[str, int] | None = None) -> list[tuple[str, int, int]]:
         """Every starting point: stream, version, seq; with `newer`, only those after a stream's version in it."""
         if newer is None:
@@ -136,10 +122,6 @@ class EventLog(StreamFile):
     def size(self, stream: str) -> Size:
         """How many events and bytes a stream holds."""
         return Size(*self._row("SELECT last - trimmed, bytes FROM streams WHERE stream = ?", stream) or (0, 0))
-
-    def oldest(self, stream: str) -> int | None:
-        """The time of the oldest append of a stream, in microseconds."""
-        return next((chunk.time for chunk in self.chunks(stream, 1)), None)
 
     def chunks(self, stream: str, limit: int) -> list[Chunk]:
         """The oldest appends of a stream, at most so many."""
@@ -370,21 +352,7 @@ class EventLog(StreamFile):
 
     # -- trimming ---------------------------------------------------------------------------------------------
 
-    def trim(self, stream: str, through: int) -> int:
-        """Delete the whole appends that end at or before an event; returns how many events went."""
-        gone = 0
-        while True:
-            with transaction(self._db, self.path) as db:
-                count = self._trim(db, stream, through)
-            if count == 0:
-                break
-            gone += count
-        if gone:
-            shrink(self._db, self.path)
-        return gone
-
-    def _trim(self, db: sqlite3.Connection, stream: str, through: int) -> int:
-        """Delete some of the oldest appends, and record it; returns how many events went."""
+    def _trim(self, db: sqlite3.Connection, stream: str, through: int) -> tuple[int, bool]:
         row = db.execute("SELECT trimmed FROM streams WHERE stream = ?", (stream,)).fetchone()
         if row is None:
             raise NotFound(f"no stream `{stream}`")
@@ -401,7 +369,7 @@ class EventLog(StreamFile):
             end, freed = last, freed + size
         db.execute("DELETE FROM batches WHERE stream = ? AND first > ? AND first <= ?", (stream, begin, end))
         db.execute("UPDATE streams SET trimmed = ?, bytes = bytes - ? WHERE stream = ?", (end, freed, stream))
-        return int(end - begin)
+        return end - begin, end > begin
 
 
 _PROC = Path("/proc")

@@ -10,6 +10,7 @@ at the oldest `MAX_CHUNKS` of each stream.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -133,11 +134,7 @@ def plan(
         _plan(Where.LOG, now, log, floors, limits.log, limits.hold),
         _plan(Where.DELIVERIES, now, deliveries, floors, limits.deliveries, limits.hold),
     ]
-    return RetentionPlan(
-        tuple(trim for one in made for trim in one.trims),
-        tuple(loss for one in made for loss in one.losses),
-        tuple(held for one in made for held in one.held),
-    )
+    return RetentionPlan(*(tuple(itertools.chain.from_iterable(parts)) for parts in zip(*made, strict=True)))
 
 
 def _plan(
@@ -147,7 +144,7 @@ def _plan(
     floors: Mapping[str, Sequence[Floor]],
     limit: Limit,
     hold: int,
-) -> RetentionPlan:
+) -> tuple[list[Trim], list[Loss], list[HeldBack]]:
     mine = {stream: [floor for floor in floors.get(stream, ()) if where in floor.needs] for stream in facts}
     stops = {stream: _stop(found, mine[stream], now, hold) for stream, found in facts.items()}
     wanted = _wanted(now, facts, {stream: stop.seq for stream, stop in stops.items()}, limit)
@@ -159,7 +156,7 @@ def _plan(
             losses += _losses(where, stream, gone[-1].last, facts[stream].trimmed, mine[stream])
         if blocked:
             held.append(HeldBack(where, stream, stops[stream].holder, stops[stream].seq))
-    return RetentionPlan(tuple(trims), tuple(losses), tuple(held))
+    return trims, losses, held
 
 
 def _stop(facts: StreamFacts, floors: Iterable[Floor], now: int, hold: int) -> Floor:
@@ -210,26 +207,19 @@ def _losses(where: Where, stream: str, through: int, trimmed: int, floors: Itera
 def look(log: EventLog, store: DeliveryStore) -> tuple[dict[str, StreamFacts], dict[str, StreamFacts]]:
     """What there is, for `plan`: of the log, and of the deliveries."""
     decided = store.reached().streams
-    trimmed = store.trimmed()
-    events = {
-        stream: StreamFacts(
-            tail.trimmed, decided.get(stream, 0), log.size(stream).bytes, tuple(log.chunks(stream, MAX_CHUNKS))
-        )
-        for stream, tail in log.tails().items()
-    }
-    deliveries = {
-        stream: StreamFacts(
-            through, decided.get(stream, 0), store.size(stream).bytes, tuple(store.chunks(stream, MAX_CHUNKS))
-        )
-        for stream, through in trimmed.items()
-    }
-    return events, deliveries
+
+    def facts(of: EventLog | DeliveryStore) -> dict[str, StreamFacts]:
+        return {
+            stream: StreamFacts(
+                through, decided.get(stream, 0), of.size(stream).bytes, tuple(of.chunks(stream, MAX_CHUNKS))
+            )
+            for stream, through in of.trimmed().items()
+        }
+
+    return facts(log), facts(store)
 
 
 def apply(plan: RetentionPlan, log: EventLog, store: DeliveryStore) -> None:
     """Do what a plan says. What it says of losses is the caller's to pass on, before this."""
     for trim in plan.trims:
-        if trim.where is Where.LOG:
-            log.trim(trim.stream, trim.through)
-        else:
-            store.trim(trim.stream, trim.through)
+        (log if trim.where is Where.LOG else store).trim(trim.stream, trim.through)

@@ -202,3 +202,18 @@ class StreamFile:
     def _row(self, query: str, *values: object) -> Any:
         with failures(self.path):
             return self._db.execute(query, values).fetchone()
+
+    def trim(self, stream: str, through: int) -> int:
+        """Delete the whole appends that end at or before an event; how many events, or deliveries, went."""
+        gone, more = 0, True
+        while more:
+            with transaction(self._db, self.path) as db:
+                count, more = self._trim(db, stream, through)
+            gone += count
+        if gone:
+            shrink(self._db, self.path)
+        return gone
+
+    def _trim(self, db: sqlite3.Connection, stream: str, through: int) -> tuple[int, bool]:
+        """Delete some of the oldest, and record it: how many went, and whether more may have to."""
+        raise NotImplementedError

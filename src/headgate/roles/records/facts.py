@@ -20,9 +20,8 @@ from headgate.lang.literals import reading_beside
 from headgate.lang.render import render_constraint
 from headgate.lang.rolefile import parse_constraint
 from headgate.model import conditions
-from headgate.model.arguments import dump_argument, load_argument
 from headgate.model.changes import Row
-from headgate.model.roles import Link, Membership, Op, Reference, Service
+from headgate.model.roles import Link, Membership, Op, Reference, Service, dump_argument, load_argument
 from headgate.model.state import State
 from headgate.roles.records.records import Records
 

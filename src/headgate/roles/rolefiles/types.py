@@ -23,7 +23,6 @@ from headgate.lang.literals import read_text
 from headgate.lang.render import render_type
 from headgate.lang.rolefile import parse_argument
 from headgate.model import conditions as tree
-from headgate.model.arguments import letters_of
 from headgate.model.changes import ReinstateRole, RevokeRole
 from headgate.model.conditions import Argument, Atom, Condition, Constant, Operand, RoleRef, Variable, rewrite
 from headgate.model.errors import BadDefinition, BadExpression, HeadgateError, RoleDenied, TypeMismatch
@@ -39,6 +38,7 @@ from headgate.model.rolefiles import (
     StringType,
     TimestampType,
 )
+from headgate.model.roles import letters_of
 from headgate.model.values import Kind, Value, brief, conform, kind_of
 from headgate.roles.rolefiles.inference import (
     CredentialReadings,

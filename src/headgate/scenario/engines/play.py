@@ -1,53 +1,39 @@
-"""Playing a scenario: the steps in order, on whichever world carries them out.
+"""Playing a scenario: the steps in order, on whichever stage carries them out.
 
 Guarantees: all engines are put through the same steps by the same code. An engine that carries out steps is a
-`StoryStage`; one that applies batches is a `ScenarioWorld`, around which `LocalStage` does what a gateway does. A step
-that is refused makes no version and the story goes on. Every refusal is noted; one that the file did not ask for is a
-complaint that names its file and line.
+`StoryStage`; one that applies batches is a `LocalStage`, which does what a gateway does around them. A step that is
+refused makes no version and the story goes on. Every refusal is noted; one that the file did not ask for is a
+complaint that names its file and line. The reference decision (`DecideStage`) starts no JVM and writes nothing.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol, assert_never
 
 from headgate.authority.statement_state import StatementState
+from headgate.decide.deliver import decide
+from headgate.decide.publish import admit
+from headgate.decide.rates import Rates, asks_rate
 from headgate.decide.rolebook import fit
 from headgate.decide.views import may_connect
 from headgate.lang.render import render_membership, render_role
-from headgate.model.changes import Batch, EnterRole, Tick
+from headgate.model.changes import Batch, EnterRole, Settle, Tick
 from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError, RoleDenied
 from headgate.model.events import Draft, Event
+from headgate.model.rights import Subscription
 from headgate.model.state import State
-from headgate.model.values import Value
+from headgate.model.values import EPOCH, Value
+from headgate.roles.records.book import Book
 from headgate.roles.records.clock import next_moment
 from headgate.roles.requests import audit
-from headgate.roles.requests.transition import next_state
+from headgate.roles.requests.transition import next_state, transition
+from headgate.scenario.format import story
 from headgate.scenario.format.authority import OURSELVES
-from headgate.scenario.format.story import (
-    AdvanceStep,
-    ChangeStep,
-    Claim,
-    ClaimStep,
-    CommitStep,
-    ConnectStep,
-    CrashStep,
-    DeniedStep,
-    HoldingClaim,
-    OtherStep,
-    PublishStep,
-    RoleStep,
-    Scenario,
-    StateClaim,
-    Step,
-    SubscribeStep,
-    UnsubscribeStep,
-    batch_of,
-    named,
-    who_connects,
-)
+from headgate.solver import check_policy_rule
 
 AUDIT_STREAM: Final = "main"
 """The stream that events about audited roles go to."""
@@ -82,34 +68,6 @@ class ScenarioOutcome:
     """Every step that was refused, by its place and the reason, whether the file asked for that or not."""
 
 
-class ScenarioWorld(Protocol):
-    """What carries out the steps."""
-
-    now: datetime
-    """What the clock says."""
-
-    def why(self, id: str) -> str:
-        """Why a membership ended."""
-
-    def state(self) -> State:
-        """What is in force now."""
-
-    def tell(self, at: datetime) -> None:
-        """The clock has come to a time."""
-
-    def commit(self, batch: Batch) -> None:
-        """Apply a batch as one version, or refuse it."""
-
-    def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
-        """Accept an event, or refuse it."""
-
-    def crash(self) -> None:
-        """Let the pipeline fail, and start again."""
-
-    def deliveries(self) -> dict[str, list[Got]]:
-        """Everything that was delivered, by subscription id; every subscription there was is listed."""
-
-
 class StoryStage(Protocol):
     """Where a story is played: it carries out steps as principals take them."""
 
@@ -119,10 +77,10 @@ class StoryStage(Protocol):
     def begin(self, policy: Batch) -> None:
         """Put the first batch in force."""
 
-    def take(self, step: CommitStep) -> None:
+    def take(self, step: story.CommitStep) -> None:
         """Take a step, or refuse it; whoever takes it must be one that may connect."""
 
-    def publish(self, step: PublishStep) -> int:
+    def publish(self, step: story.PublishStep) -> int:
         """Have an event accepted, at this version, or refuse it; likewise."""
 
     def tick(self, at: datetime, *, ends: bool) -> None:
@@ -131,7 +89,7 @@ class StoryStage(Protocol):
     def tell(self, at: datetime) -> None:
         """The clock comes to a time at which nothing happens."""
 
-    def wrong(self, claim: Claim, at: datetime) -> str | None:
+    def wrong(self, claim: story.Claim, at: datetime) -> str | None:
         """What is wrong about a claim, in words; None if it is so."""
 
     def crash(self) -> None:
@@ -141,12 +99,7 @@ class StoryStage(Protocol):
         """Everything that was delivered, by subscription id; every subscription there was is listed."""
 
 
-def play(scenario: Scenario, world: ScenarioWorld) -> ScenarioOutcome:
-    """What comes of a scenario in a world that applies batches."""
-    return play_on(scenario, LocalStage(scenario, world))
-
-
-def play_on(scenario: Scenario, stage: StoryStage) -> ScenarioOutcome:
+def play(scenario: story.Scenario, stage: StoryStage) -> ScenarioOutcome:
     """What comes of a scenario on a stage."""
     outcome = ScenarioOutcome(notes=list(scenario.notes))
     stage.begin(scenario.policy)
@@ -156,30 +109,41 @@ def play_on(scenario: Scenario, stage: StoryStage) -> ScenarioOutcome:
     return outcome
 
 
-def take_step(step: Step, stage: StoryStage, scenario: Scenario, outcome: ScenarioOutcome) -> HeadgateError | None:
+def take_step(
+    step: story.Step, stage: StoryStage, scenario: story.Scenario, outcome: ScenarioOutcome
+) -> HeadgateError | None:
     """Take a step, and note in the outcome what came of it; the refusal, if it was refused."""
     refusal: HeadgateError | None = None
     match step:
-        case PublishStep():
+        case story.PublishStep():
             refusal = _try(step, stage, outcome)
             if refusal is not None:
                 outcome.rejected[step.draft.id] = refusal.code
-        case AdvanceStep():
+        case story.AdvanceStep():
             _advance(step, stage)
-        case SubscribeStep() | UnsubscribeStep() | ChangeStep() | OtherStep() | ConnectStep() | RoleStep():
+        case (
+            story.SubscribeStep()
+            | story.UnsubscribeStep()
+            | story.ChangeStep()
+            | story.OtherStep()
+            | story.ConnectStep()
+            | story.RoleStep()
+        ):
             refusal = _try(step, stage, outcome)
             if refusal is not None:
                 _refused(step, refusal, scenario, outcome)
-        case CrashStep():
+        case story.CrashStep():
             stage.crash()
-        case DeniedStep(place, inner, reason):
+        case story.DeniedStep(place, inner, reason):
             refusal = _try(inner, stage, outcome)
             if refusal is None:
-                outcome.complaints.append(f"{place}: {named(inner)} was accepted, not denied with `{reason}`")
+                outcome.complaints.append(f"{place}: {story.named(inner)} was accepted, not denied with `{reason}`")
             elif refusal.code != reason:
-                denied = f"{place}: {named(inner)} was denied with `{refusal.code}`, not `{reason}`: {refusal.message}"
+                denied = (
+                    f"{place}: {story.named(inner)} was denied with `{refusal.code}`, not `{reason}`: {refusal.message}"
+                )
                 outcome.complaints.append(denied)
-        case ClaimStep(_, claims, at, denied_step):
+        case story.ClaimStep(_, claims, at, denied_step):
             for claim in claims:
                 mistake = stage.wrong(claim, at)
                 if mistake is not None:
@@ -191,7 +155,7 @@ def take_step(step: Step, stage: StoryStage, scenario: Scenario, outcome: Scenar
     return refusal
 
 
-def _advance(step: AdvanceStep, stage: StoryStage) -> None:
+def _advance(step: story.AdvanceStep, stage: StoryStage) -> None:
     """Move the clock: a version at each time at which something declared ends, or the clock takes a role."""
     at = step.since
     for _ in range(MAX_MOMENTS):
@@ -207,10 +171,12 @@ def _advance(step: AdvanceStep, stage: StoryStage) -> None:
     )
 
 
-def _try(step: CommitStep | PublishStep, stage: StoryStage, outcome: ScenarioOutcome) -> HeadgateError | None:
+def _try(
+    step: story.CommitStep | story.PublishStep, stage: StoryStage, outcome: ScenarioOutcome
+) -> HeadgateError | None:
     """Take a step; the refusal, if it is refused."""
     try:
-        if isinstance(step, PublishStep):
+        if isinstance(step, story.PublishStep):
             outcome.versions[step.draft.id] = stage.publish(step)
         else:
             stage.take(step)
@@ -220,62 +186,74 @@ def _try(step: CommitStep | PublishStep, stage: StoryStage, outcome: ScenarioOut
     return None
 
 
-class LocalStage:
-    """A world that applies batches, with what a gateway does around it: who may connect, the clock, and audits."""
+class LocalStage(ABC):
+    """A stage that applies batches, with what a gateway does around it: who may connect, the clock, and audits."""
 
-    def __init__(self, scenario: Scenario, world: ScenarioWorld) -> None:
+    def __init__(self, scenario: story.Scenario, now: datetime = EPOCH) -> None:
         self._scenario = scenario
-        self._world = world
+        self.now = now
+        """What the clock says."""
 
+    @abstractmethod
     def state(self) -> State:
         """What is in force now."""
-        return self._world.state()
+
+    @abstractmethod
+    def why(self, id: str) -> str:
+        """Why a membership ended."""
+
+    @abstractmethod
+    def apply(self, batch: Batch) -> None:
+        """Apply a batch as one version, or refuse it."""
+
+    @abstractmethod
+    def send(self, draft: Draft, stream: str, at: datetime) -> Event:
+        """Accept an event, or refuse it."""
+
+    @abstractmethod
+    def deliveries(self) -> dict[str, list[Got]]:
+        """Everything that was delivered, by subscription id; every subscription there was is listed."""
+
+    def crash(self) -> None:  # noqa: B027 - there may be none
+        """Let the pipeline fail, and start again."""
 
     def begin(self, policy: Batch) -> None:
         """Put the first batch in force."""
-        self._world.commit(policy)
+        self.apply(policy)
 
-    def take(self, step: CommitStep) -> None:
+    def take(self, step: story.CommitStep) -> None:
         """Apply the batch of a step, if whoever takes it may connect; a refused entry is audited."""
         try:
             self._check_connected(step)
-            batch = batch_of(step, self.state())
-            if isinstance(step, ConnectStep):
+            batch = story.batch_of(step, self.state())
+            if isinstance(step, story.ConnectStep):
                 _check_may_connect(next_state(self.state(), batch, self._scenario.functions), step.principal)
             self._commit(batch)
         except RoleDenied as refusal:
-            if isinstance(step, RoleStep) and isinstance(step.request, EnterRole):
+            if isinstance(step, story.RoleStep) and isinstance(step.request, EnterRole):
                 draft = audit.refusal(self.state(), step.request, refusal.failure)
                 self._audit([] if draft is None else [draft])
             raise
 
-    def publish(self, step: PublishStep) -> int:
+    def publish(self, step: story.PublishStep) -> int:
         """Have an event accepted."""
         self._check_connected(step)
-        return self._world.publish(step.sent(), step.stream, step.at).version
+        return self.send(step.sent(), step.stream, step.at).version
 
     def tell(self, at: datetime) -> None:
         """The clock comes to a time."""
-        self._world.tell(at)
+        self.now = at
 
     def tick(self, at: datetime, *, ends: bool) -> None:
         """A version, if something declared ends or the clock takes a role."""
-        self._world.tell(at)
+        self.now = at
         batch = Batch(self._scenario.policy.author, (Tick(at),))
         if ends or self._turns(batch):
             self._commit(batch)
 
-    def wrong(self, claim: Claim, at: datetime) -> str | None:
+    def wrong(self, claim: story.Claim, at: datetime) -> str | None:
         """What is wrong about a claim."""
         return wrong(claim, self.state(), at)
-
-    def crash(self) -> None:
-        """Let the pipeline fail, and start again."""
-        self._world.crash()
-
-    def deliveries(self) -> dict[str, list[Got]]:
-        """Everything that was delivered."""
-        return self._world.deliveries()
 
     def _turns(self, batch: Batch) -> bool:
         """Does a batch change who holds what?"""
@@ -287,19 +265,19 @@ class LocalStage:
     def _commit(self, batch: Batch) -> None:
         """Commit a batch; what it makes of audited roles is published."""
         before = self.state()
-        self._world.commit(batch)
+        self.apply(batch)
         after = self.state()
         gone = [id for id in before.roles.memberships if id not in after.roles.memberships]
-        turns = audit.turned(before, after, [(id, self._world.why(id)) for id in gone])
+        turns = audit.turned(before, after, [(id, self.why(id)) for id in gone])
         self._audit([turn.draft(after.administrator) for turn in turns])
 
     def _audit(self, drafts: list[Draft]) -> None:
         for draft in drafts:
-            self._world.publish(draft, AUDIT_STREAM, self._world.now)
+            self.send(draft, AUDIT_STREAM, self.now)
 
-    def _check_connected(self, step: CommitStep | PublishStep) -> None:
+    def _check_connected(self, step: story.CommitStep | story.PublishStep) -> None:
         """Refuse a step by someone whom a gateway would not let in."""
-        for principal in who_connects(step, self.state()):
+        for principal in story.who_connects(step, self.state()):
             _check_may_connect(self.state(), principal)
 
 
@@ -316,7 +294,9 @@ def _check_may_connect(state: State, principal: str) -> None:
         )
 
 
-def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outcome: ScenarioOutcome) -> None:
+def _refused(
+    step: story.CommitStep, refusal: HeadgateError, scenario: story.Scenario, outcome: ScenarioOutcome
+) -> None:
     """A change that was refused is a difference, unless `expect.rejected` says so of what it has the id of.
 
     A batch `by` someone who may not make it is part of the story, as an event that is refused is; `change` has no id
@@ -324,17 +304,17 @@ def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outco
     """
     if isinstance(refusal, RoleDenied) and refusal.for_authors is not None:
         refusal.message = refusal.for_authors
-    message = f"{step.place}: {named(step)} was refused: {refusal}"
-    by_another = isinstance(step, ChangeStep) and step.by != scenario.policy.author
+    message = f"{step.place}: {story.named(step)} was refused: {refusal}"
+    by_another = isinstance(step, story.ChangeStep) and step.by != scenario.policy.author
     if by_another and isinstance(refusal, ConnectDenied | GovernDenied):
         outcome.notes.append(message)
         return
-    ids = [s.id for s in step.subscriptions] if isinstance(step, SubscribeStep) else []
-    if isinstance(step, UnsubscribeStep):
+    ids = [s.id for s in step.subscriptions] if isinstance(step, story.SubscribeStep) else []
+    if isinstance(step, story.UnsubscribeStep):
         ids = [step.id]
-    if isinstance(step, ConnectStep):
+    if isinstance(step, story.ConnectStep):
         ids = list(step.shown)
-    if isinstance(step, RoleStep) and step.id is not None:
+    if isinstance(step, story.RoleStep) and step.id is not None:
         ids = [step.id]
     for id in ids:
         outcome.rejected.setdefault(id, refusal.code)
@@ -342,10 +322,10 @@ def _refused(step: CommitStep, refusal: HeadgateError, scenario: Scenario, outco
         outcome.complaints.append(message)
 
 
-def wrong(claim: Claim, state: State, at: datetime) -> str | None:
+def wrong(claim: story.Claim, state: State, at: datetime) -> str | None:
     """What is wrong about a claim, in words; None if it is so."""
     match claim:
-        case HoldingClaim(_, principal, role, holds):
+        case story.HoldingClaim(_, principal, role, holds):
             meant = [one for one in state.roles.held_by(principal) if fit(role, one, {}) is not None]
             if bool(meant) is holds:
                 return None
@@ -353,14 +333,14 @@ def wrong(claim: Claim, state: State, at: datetime) -> str | None:
                 held = ", ".join(render_membership(*one.place, one.role, one.args) for one in meant)
                 return f"`{principal}` holds `{held}`"
             return f"`{principal}` does not hold `{render_role(role)}`"
-        case StateClaim(_, id, wanted):
+        case story.StateClaim(_, id, wanted):
             found = _state(claim, state, at)
             return None if found is wanted else f"`{id}` is {_word(found)}, not {_word(wanted)}"
         case _:
             assert_never(claim)
 
 
-def _state(claim: StateClaim, state: State, at: datetime) -> bool | None:
+def _state(claim: story.StateClaim, state: State, at: datetime) -> bool | None:
     book = state.roles
     if claim.statement is not None:
         certificate = state.certificates.get(claim.statement)
@@ -375,3 +355,61 @@ def _state(claim: StateClaim, state: State, at: datetime) -> bool | None:
 
 def _word(state: bool | None) -> str:
     return "unknown" if state is None else str(state).lower()
+
+
+class DecideStage(LocalStage):
+    """Everything in memory, decided by `decide` event by event."""
+
+    def __init__(self, scenario: story.Scenario) -> None:
+        super().__init__(scenario)
+        self.functions = scenario.functions
+        self.states = [State(administrator=story.ADMINISTRATOR)]
+        self.events: list[Event] = []
+        self.subscriptions: list[Subscription] = []
+        self.tails: dict[str, int] = {}
+        self.rates = Rates()
+        self.book: Book | None = None
+        self.reasons: dict[str, str] = {}
+
+    def why(self, id: str) -> str:
+        """Why a membership ended."""
+        return self.reasons.get(id, "")
+
+    def state(self) -> State:
+        """The newest state."""
+        return self.states[-1]
+
+    def apply(self, batch: Batch) -> None:
+        """The next version."""
+        made = transition(self.states[-1], batch, book=self.book, functions=self.functions, now=self.now)
+        now, self.book = made.after, made.book
+        self.states.append(now)
+        for change in made.batch.changes:
+            if isinstance(change, Settle):
+                self.reasons.update((one.id, one.reason) for one in change.facts.ended)
+        self.subscriptions += [s for s in now.subscriptions.values() if s.first == now.version]
+
+    def send(self, draft: Draft, stream: str, at: datetime) -> Event:
+        """Admit an event at the newest version, and place it."""
+        state = self.states[-1]
+        rate = self.rates.before(draft.publisher, draft.type, at) + 1 if asks_rate(state) else None
+        event = admit(state, draft, now=at, predicates=self.functions, rate=rate, policy_rule=check_policy_rule)
+        self.rates.add(draft.publisher, draft.type, at)
+        self.tails[stream] = self.tails.get(stream, 0) + 1
+        self.events.append(replace(event, stream=stream, seq=self.tails[stream]))
+        return self.events[-1]
+
+    def deliveries(self) -> dict[str, list[Got]]:
+        """Every delivery, subscription by subscription in the order they began."""
+        deliveries: dict[str, list[Got]] = {s.id: [] for s in self.subscriptions}
+        for subscription in self.subscriptions:
+            for event in self.events:
+                delivery = decide(event, subscription, self.states.__getitem__, self.functions)
+                if delivery is not None:
+                    deliveries[subscription.id].append(Got(event.id, event.stream, event.seq, delivery.view))
+        return deliveries
+
+
+def run_decide(scenario: story.Scenario) -> ScenarioOutcome:
+    """A scenario on the reference decision."""
+    return play(scenario, DecideStage(scenario))

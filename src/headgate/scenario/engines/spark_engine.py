@@ -1,4 +1,4 @@
-"""The pipeline as the world a scenario is played in.
+"""The pipeline as the stage a scenario is played on.
 
 Guarantees: a domain in a temporary directory: the ledger, the log, the streaming query and its checkpoint. A crash
 strikes the query at a point chosen by chance, in whatever it has left to do when that is asked for, or else in what it
@@ -17,29 +17,23 @@ from typing import Any, Final
 
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.publishing.local import LocalPublisher
-from headgate.ledger import Ledger
 from headgate.model.changes import Batch
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.values import EPOCH
 from headgate.node.domain import Domain
-from headgate.pipeline.deliveries import DeliveryStore
-from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.paths import POINTS, Paths
-from headgate.scenario.engines.play import Got, ScenarioOutcome, play
+from headgate.pipeline.paths import POINTS
+from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, play
 from headgate.scenario.format.story import ADMINISTRATOR, Scenario
 
 
-class DomainWorld:
-    """A new domain in a directory, in which steps are taken."""
+class DomainStage(LocalStage):
+    """A domain in a directory, which applies batches and takes in events."""
 
-    def __init__(self, directory: Path, now: datetime = EPOCH) -> None:
-        paths = Paths(directory)
-        self.now = now
-        ledger = Ledger.create(paths.ledger, administrator=ADMINISTRATOR, clock=lambda: self.now)
-        log, store = EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)
-        self.domain = Domain(directory, ledger, log, store)
+    def __init__(self, scenario: Scenario, directory: Path, now: datetime = EPOCH) -> None:
+        super().__init__(scenario, now)
+        self.domain = Domain.create(directory, lambda: self.now, administrator=ADMINISTRATOR)
         self.publisher = LocalPublisher(self.domain, advertise=False)  # `versions:` are those of the file's own steps
         self.events: list[Event] = []
 
@@ -47,30 +41,25 @@ class DomainWorld:
         """The newest state."""
         return self.domain.ledger.state()
 
-    def tell(self, at: datetime) -> None:
-        """The clock has come to a time."""
-        self.now = at
-
     def why(self, id: str) -> str:
         """Why a membership ended."""
         return next((reason for _, reason in reversed(self.domain.ledger.endings(id))), "")
 
-    def commit(self, batch: Batch) -> None:
+    def apply(self, batch: Batch) -> None:
         """The next version."""
         self.domain.commit(batch)
 
-    def publish(self, draft: Draft, stream: str, at: datetime) -> Event:
+    def send(self, draft: Draft, stream: str, at: datetime) -> Event:
         """Admit an event at the newest version, and place it."""
-        event = self.publisher.publish(draft, stream=stream, now=at)
-        self.events.append(event)
-        return event
+        self.events.append(self.publisher.publish(draft, stream=stream, now=at))
+        return self.events[-1]
 
 
-class SparkWorld(DomainWorld):
+class SparkStage(DomainStage):
     """A domain in a directory, and its streaming query on a Spark session."""
 
     def __init__(self, scenario: Scenario, session: Any, directory: Path, choice: random.Random) -> None:
-        super().__init__(directory)
+        super().__init__(scenario, directory)
         self.pipeline = CrashingPipeline(self.domain, session, choice)
         for name, target in scenario.predicates.items():
             self.domain.register_predicate(name, target, scenario.file.parent)
@@ -96,9 +85,11 @@ class SparkWorld(DomainWorld):
 def run_spark(scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:
     """A scenario on the pipeline; the seed and the file's name choose where crashes strike."""
     with story_directory() as directory:
-        world = SparkWorld(scenario, session, directory, choice_of(scenario, seed))
-        with world.domain:
-            return play(scenario, world)
+        stage = SparkStage(scenario, session, directory, choice_of(scenario, seed))
+        try:
+            return play(scenario, stage)
+        finally:
+            stage.domain.close()
 
 
 def choice_of(scenario: Scenario, seed: int) -> random.Random:

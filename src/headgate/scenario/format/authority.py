@@ -8,38 +8,27 @@ Leaves out: signatures, which files do not have: whoever is named as the issuer 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Final
+from functools import partial
+from typing import Final, TypeVar
 
 from headgate.decide.check import Scope, check
-from headgate.lang import parse_condition
-from headgate.model.authority import (
-    NETWORK_ACTIONS,
-    TYPE_ACTIONS,
-    AttributeMap,
-    Authority,
-    Certificate,
-    Identity,
-    Issuing,
-    NetworkAuthority,
-    Provider,
-    TypeAuthority,
-    Validity,
-)
+from headgate.model import authority as model
 from headgate.model.changes import AddIssuing, SetCoordinator, SetNames, SetNetwork, SetProvider
-from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import BadKey, TypeMismatch
 from headgate.model.limits import MAX_AUTHORITIES, MAX_FRESHNESS_SECONDS, MAX_MAPPED
 from headgate.model.rights import Action
 from headgate.model.state import State
 from headgate.model.types import Catalog, is_pattern
 from headgate.model.values import Kind, Value, brief, conform, kind_of
-from headgate.scenario.format.declared import Placed, placed, read_attributes, where
-from headgate.scenario.format.yamlfile import YamlNode
+from headgate.scenario.format.declared import Placed, placed, read_attributes, read_condition
+from headgate.scenario.format.yamlfile import FLAG, INTEGER, NAME, TEXT, YamlFields, YamlNode
 from headgate.trust.identities import translated
 from headgate.trust.keys import PublicKey
+
+S = TypeVar("S", model.Certificate, model.Issuing)
 
 OURSELVES: Final = "administrator"
 """The name of the domain's own principal in files; a principal that is declared under it comes first."""
@@ -66,13 +55,13 @@ ISSUING_KEYS: Final = ("id", "who", "delegate", *_AUTHORITY, "authority", "secon
 class Keys:
     """The key of every principal of a file."""
 
-    def __init__(self, top: Mapping[str, YamlNode], administrator: str) -> None:
+    def __init__(self, top: YamlFields, administrator: str) -> None:
         self.known: dict[str, str] = {}
-        self.declared = OURSELVES in (top["principals"].mapping() if "principals" in top else ())
-        """Is the domain's own principal declared, as any other?"""
-        for name, node in top["principals"].mapping().items() if "principals" in top else ():
+        for name, node in top.entries("principals"):
             key = node.mapping().get("key") if node.data is not None else None
             self.known[name] = name if key is None else key.text()
+        self.declared = OURSELVES in self.known
+        """Is the domain's own principal declared, as any other?"""
         self.own = self.known.setdefault(administrator, administrator)
         """The key of the domain itself."""
         self.known.setdefault(OURSELVES, self.own)
@@ -87,13 +76,13 @@ class Keys:
             node.refuse(f"no principal `{brief(node.data)}`", "declare it in `principals`, or write `did:key:z6Mk...`")
 
 
-def coordinator(certificates: Iterable[Certificate], keys: Keys) -> str:
+def coordinator(certificates: Iterable[model.Certificate], keys: Keys) -> str:
     """Whose network it is, where the file does not say: ours, unless it is plain whose it is.
 
     It is ours if the administrator is declared, or issues a certificate for a network; else that of the one issuer of
     such certificates who is the subject of none.
     """
-    over = [one for one in certificates if any(isinstance(each, NetworkAuthority) for each in one.authority)]
+    over = [one for one in certificates if any(isinstance(each, model.NetworkAuthority) for each in one.authority)]
     issuers, subjects = {one.issuer for one in over}, {one.subject for one in over}
     if keys.declared or keys.own in issuers or len(first := issuers - subjects) != 1:
         return keys.known[OURSELVES]
@@ -121,46 +110,50 @@ def any_names(node: YamlNode | None) -> bool:
     return node is not None and node.data == "any"
 
 
-def given(top: Mapping[str, YamlNode], keys: Keys) -> list[Placed]:
+def given(top: YamlFields, keys: Keys) -> list[Placed]:
     """The changes that `coordinator`, `network`, `names`, `providers` and `issuing` ask for."""
     changes: list[Placed] = []
     if "coordinator" in top:
-        node = top["coordinator"]
-        key = keys.read(node)
-        changes.append((SetCoordinator(None if key == keys.own else key), node.place))
+        key = keys.read(top["coordinator"])
+        changes.append((SetCoordinator(None if key == keys.own else key), top["coordinator"].place))
     if "network" in top:
         changes.append((SetNetwork(top["network"].text()), top["network"].place))
     if any_names(top.get("names")):
         changes.append((SetNames(True), top["names"].place))
-    if "providers" in top:
-        providers = read_providers(top["providers"], keys)
-        changes += [(SetProvider(one), node.place) for one, node in providers]
-    seen: set[str] = set()
-    for node in top["issuing"].sequence() if "issuing" in top else ():
-        issuing = _issuing(node, keys)
-        if issuing.id in seen:
-            node.refuse(f"two issuing rules have the id `{brief(issuing.id)}`")
-        seen.add(issuing.id)
-        changes.append((AddIssuing(issuing), node.place))
+    providers = zip(read_providers(top, keys), top.each("providers"), strict=True)
+    changes += [(SetProvider(one), node.place) for one, node in providers]
+    issuing = _by_id(top.each("issuing"), partial(_issuing, keys), "issuing rules")
+    changes += [(AddIssuing(one), node.place) for one, node in zip(issuing.values(), top.each("issuing"), strict=True)]
     return changes
 
 
-def read_providers(node: YamlNode, keys: Keys) -> list[tuple[Provider, YamlNode]]:
+def _by_id(nodes: Iterable[YamlNode], read: Callable[[YamlNode], S], what: str) -> dict[str, S]:
+    """What a list declares, each under an id of its own."""
+    declared: dict[str, S] = {}
+    for node in nodes:
+        made = read(node)
+        if made.id in declared:
+            node.refuse(f"two {what} have the id `{brief(made.id)}`")
+        declared[made.id] = made
+    return declared
+
+
+def read_providers(top: YamlFields, keys: Keys) -> list[model.Provider]:
     """Identity providers: without a mapping our own, with one those whose members may be guests."""
-    providers: list[tuple[Provider, YamlNode]] = []
-    for entry in node.sequence():
-        fields = entry.fields(PROVIDER_KEYS, required=("name", "as"))
-        mapping = _mapping(fields["mapping"]) if "mapping" in fields else None
-        with placed(entry.place):
-            made = Provider(keys.read(fields["as"]), fields["name"].name(), mapping)
-        for other, _ in providers:
+    providers: list[model.Provider] = []
+    for node in top.each("providers"):
+        fields = node.fields(PROVIDER_KEYS, required=("name", "as"))
+        mapping = fields.maybe("mapping", _mapping)
+        with placed(node.place):
+            made = model.Provider(keys.read(fields["as"]), fields["name"].name(), mapping)
+        for other in providers:
             if made.name == other.name or made.key == other.key:
-                entry.refuse(f"two providers are `{brief(made.name if made.name == other.name else made.key)}`")
-        providers.append((made, entry))
+                node.refuse(f"two providers are `{brief(made.name if made.name == other.name else made.key)}`")
+        providers.append(made)
     return providers
 
 
-def _mapping(node: YamlNode) -> tuple[AttributeMap, ...]:
+def _mapping(node: YamlNode) -> tuple[model.AttributeMap, ...]:
     """Each attribute at home to one here, or to `{to: name, values: [[theirs, ours], ...]}`."""
     maps = []
     for name, inner in node.mapping().items():
@@ -168,9 +161,9 @@ def _mapping(node: YamlNode) -> tuple[AttributeMap, ...]:
             to, pairs = inner.text(), None
         else:
             fields = inner.fields(("to", "values"), required=("to",))
-            to, pairs = fields["to"].text(), _pairs(fields["values"]) if "values" in fields else None
+            to, pairs = fields["to"].text(), fields.maybe("values", _pairs)
         with placed(inner.place):
-            maps.append(AttributeMap(name, to, pairs))
+            maps.append(model.AttributeMap(name, to, pairs))
     if sum(len(one.values or ()) + 1 for one in maps) > MAX_MAPPED:
         node.refuse(f"the mapping has more pairs than MAX_MAPPED ({MAX_MAPPED})")
     return tuple(maps)
@@ -198,62 +191,47 @@ def _value(node: YamlNode) -> Value:
         node.refuse(error.message, error.remedy)
 
 
-def _issuing(node: YamlNode, keys: Keys) -> Issuing:
+def _issuing(keys: Keys, node: YamlNode) -> model.Issuing:
     fields = node.fields(ISSUING_KEYS, required=("id", "who", "seconds"))
     with placed(node.place):
-        return Issuing(
-            fields["id"].name(),
-            fields["who"].text(),
-            _authorities(node, fields, keys),
-            fields["seconds"].integer(),
-            fields["delegate"].flag() if "delegate" in fields else False,
-        )
+        known = fields.given(id=NAME, who=TEXT, seconds=INTEGER, delegate=FLAG)
+        return model.Issuing(authority=_authorities(node, fields, keys), **known)
 
 
 # -- statements -----------------------------------------------------------------------------------------------
 
 
-def read_certificates(node: YamlNode | None, keys: Keys) -> dict[str, Certificate]:
+def read_certificates(top: YamlFields, keys: Keys) -> dict[str, model.Certificate]:
     """The certificates of a file, by id."""
-    certificates: dict[str, Certificate] = {}
-    for entry in node.sequence() if node is not None else ():
-        made = _certificate(entry, keys)
-        if made.id in certificates:
-            entry.refuse(f"two certificates have the id `{brief(made.id)}`")
-        certificates[made.id] = made
-    return certificates
+    return _by_id(top.each("certificates"), partial(_certificate, keys), "certificates")
 
 
-def _certificate(node: YamlNode, keys: Keys) -> Certificate:
+def _certificate(keys: Keys, node: YamlNode) -> model.Certificate:
     fields = node.fields(CERTIFICATE_KEYS, required=("id", "issuer", "subject"))
-    freshness = fields["freshness"].integer() if "freshness" in fields else None
+    freshness = fields.maybe("freshness", INTEGER)
     if freshness is not None and not 0 < freshness <= MAX_FRESHNESS_SECONDS:
         remedy = f"write seconds, up to MAX_FRESHNESS_SECONDS ({MAX_FRESHNESS_SECONDS})"
         fields["freshness"].refuse(f"`{freshness}` seconds of silence cannot be borne", remedy)
     with placed(node.place):
-        return Certificate(
-            fields["id"].name(),
-            keys.read(fields["issuer"]),
-            keys.read(fields["subject"]),
-            _authorities(node, fields, keys),
-            fields["delegate"].flag() if "delegate" in fields else False,
-            _valid(fields.get("valid")),
-            freshness,
+        known = fields.given(id=NAME, issuer=keys.read, subject=keys.read, delegate=FLAG, valid=_valid)
+        validity = known.pop("valid", model.Validity())
+        return model.Certificate(
+            authority=_authorities(node, fields, keys), validity=validity, freshness=freshness, **known
         )
 
 
-def read_forged(*sections: YamlNode | None) -> frozenset[str]:
+def read_forged(top: YamlFields) -> frozenset[str]:
     """The ids of statements that whoever they name as their issuer has never signed."""
-    every = [one.mapping() for node in sections if node is not None for one in node.sequence()]
+    every = [one.mapping() for one in (*top.each("certificates"), *top.each("identities"))]
     return frozenset(one["id"].text() for one in every if "forged" in one and one["forged"].flag())
 
 
 def read_identities(
-    node: YamlNode | None, keys: Keys, providers: Sequence[Provider], taken: Mapping[str, object]
-) -> dict[str, Identity]:
+    top: YamlFields, keys: Keys, providers: Sequence[model.Provider], taken: Mapping[str, object]
+) -> dict[str, model.Identity]:
     """The identity statements of a file, by id; a guest's follow the statements from home."""
-    identities: dict[str, Identity] = {}
-    for entry in node.sequence() if node is not None else ():
+    identities: dict[str, model.Identity] = {}
+    for entry in top.each("identities"):
         fields = entry.fields(IDENTITY_KEYS, required=("id", "issuer", "subject"))
         id = fields["id"].name()
         if id in identities or id in taken:
@@ -264,22 +242,20 @@ def read_identities(
             if "attributes" in fields:
                 fields["attributes"].refuse("a guest has the attributes that the mapping gives", "leave them out")
         with placed(entry.place):
-            identities[id] = Identity(
-                id,
-                keys.read(fields["issuer"]),
-                keys.read(fields["subject"]),
-                _attributes(fields.get("attributes")) if home is None else _translated(home, providers),
-                _valid(fields.get("valid")),
-                read_condition(fields["policy_rule"]) if "policy_rule" in fields else None,
-                None if home is None else home.issuer,
-                None if home is None else home.id,
+            identities[id] = model.Identity(
+                id=id,
+                validity=fields.maybe("valid", _valid, model.Validity()),
+                attributes=_attributes(fields) if home is None else _translated(home, providers),
+                guest_of=None if home is None else home.issuer,
+                origin=None if home is None else home.id,
+                **fields.given(issuer=keys.read, subject=keys.read, policy_rule=read_condition),
             )
         if home is not None:
             _check_guest(fields["guest"], identities[id], home)
     return identities
 
 
-def _home(node: YamlNode, known: Mapping[str, Identity], providers: Sequence[Provider]) -> Identity:
+def _home(node: YamlNode, known: Mapping[str, model.Identity], providers: Sequence[model.Provider]) -> model.Identity:
     """The statement from home that a guest's is made of."""
     home = known.get(node.text())
     if home is None:
@@ -289,7 +265,7 @@ def _home(node: YamlNode, known: Mapping[str, Identity], providers: Sequence[Pro
     return home
 
 
-def _check_guest(node: YamlNode, guest: Identity, home: Identity) -> None:
+def _check_guest(node: YamlNode, guest: model.Identity, home: model.Identity) -> None:
     """Refuse what no provider would say of a guest (Guard IV.C)."""
     name = brief(home.id)
     ends, last = guest.validity.until, home.validity.until
@@ -303,31 +279,29 @@ def _check_guest(node: YamlNode, guest: Identity, home: Identity) -> None:
         node.refuse(f"`{name}` has a policy rule, and this has none", "give the rule that holds here")
 
 
-def _translated(home: Identity, providers: Sequence[Provider]) -> dict[str, Value]:
+def _translated(home: model.Identity, providers: Sequence[model.Provider]) -> dict[str, Value]:
     mapping = next(one.mapping for one in providers if one.key == home.issuer and one.mapping is not None)
     return translated(home.attributes, mapping)
 
 
-def _attributes(node: YamlNode | None) -> dict[str, Value]:
-    return {} if node is None else {name: _value(value) for name, value in node.mapping().items()}
+def _attributes(fields: YamlFields) -> dict[str, Value]:
+    return {name: _value(value) for name, value in fields.entries("attributes")}
 
 
-def _valid(node: YamlNode | None) -> Validity:
-    if node is None:
-        return Validity()
+def _valid(node: YamlNode) -> model.Validity:
     fields = node.fields(("from", "until"))
-    start, until = (read_time(fields[key]) if key in fields else None for key in ("from", "until"))
+    start, until = (fields.maybe(key, read_time) for key in ("from", "until"))
     with placed(node.place):
-        return Validity(start, until)
+        return model.Validity(start, until)
 
 
 # -- authority ------------------------------------------------------------------------------------------------
 
 
-def _authorities(node: YamlNode, fields: Mapping[str, YamlNode], keys: Keys) -> tuple[Authority, ...]:
+def _authorities(node: YamlNode, fields: YamlFields, keys: Keys) -> tuple[model.Authority, ...]:
     """What a certificate gives: one authority beside its other keys, or a list of them."""
     if "authority" not in fields:
-        return (_authority(node, {key: fields[key] for key in _AUTHORITY if key in fields}, keys),)
+        return (_authority(node, YamlFields({key: fields[key] for key in _AUTHORITY if key in fields}), keys),)
     for key in _AUTHORITY:
         if key in fields:
             fields[key].refuse(f"`{key}` and `authority` cannot both be given", "put it into the list")
@@ -337,7 +311,7 @@ def _authorities(node: YamlNode, fields: Mapping[str, YamlNode], keys: Keys) -> 
     return tuple(_authority(one, one.fields(_AUTHORITY), keys) for one in many)
 
 
-def _authority(node: YamlNode, fields: Mapping[str, YamlNode], keys: Keys) -> Authority:
+def _authority(node: YamlNode, fields: YamlFields, keys: Keys) -> model.Authority:
     if ("type" in fields) == ("network" in fields):
         node.refuse(
             "authority is over a `type` or over a `network`", "name one of them; `*` for all that the issuer has"
@@ -349,24 +323,12 @@ def _authority(node: YamlNode, fields: Mapping[str, YamlNode], keys: Keys) -> Au
             if key in fields:
                 fields[key].refuse(f"authority over a network has no `{key}`")
         with placed(node.place):
-            return NetworkAuthority(_actions(fields["actions"], NETWORK_ACTIONS), fields["network"].text())
+            return model.NetworkAuthority(_actions(fields["actions"], model.NETWORK_ACTIONS), fields["network"].text())
     attributes, forced = read_attributes(fields["attributes"]) if "attributes" in fields else (None, {})
-    condition = read_condition(fields["where"]) if "where" in fields else TRUE
+    known = fields.given(type=TEXT, owner=keys.read, where=read_condition)
     with placed(node.place):
-        return TypeAuthority(
-            _actions(fields["actions"], TYPE_ACTIONS),
-            fields["type"].text(),
-            keys.read(fields["owner"]) if "owner" in fields else None,
-            attributes,
-            forced,
-            condition,
-        )
-
-
-def read_condition(node: YamlNode) -> Condition:
-    """A condition, with its place if it is none."""
-    with placed(node.place):
-        return parse_condition(where(node))
+        actions = _actions(fields["actions"], model.TYPE_ACTIONS)
+        return model.TypeAuthority(actions=actions, attributes=attributes, forced=forced, **known)
 
 
 def _actions(node: YamlNode, possible: frozenset[Action]) -> frozenset[Action]:
@@ -374,7 +336,7 @@ def _actions(node: YamlNode, possible: frozenset[Action]) -> frozenset[Action]:
     if node.data == _EVERY:
         return possible
     named = {action.value: action for action in sorted(possible, key=lambda action: action.value)}
-    many = node.data if isinstance(node.data, tuple) else (node,)
+    many = node.several()
     if isinstance(node.data, str):
         many = tuple(replace(node, data=word.strip()) for word in node.data.split(_BETWEEN))
     actions = set()
@@ -387,17 +349,17 @@ def _actions(node: YamlNode, possible: frozenset[Action]) -> frozenset[Action]:
     return frozenset(actions)
 
 
-def check_fit(node: YamlNode, certificates: Iterable[Certificate], types: Catalog, state: State) -> None:
+def check_fit(top: YamlFields, certificates: Iterable[model.Certificate], types: Catalog, state: State) -> None:
     """Refuse certificates that do not fit; `types` are all that the file ever declares."""
-    for written, certificate in zip(node.sequence(), certificates, strict=True):
-        fields = written.mapping()
-        many = fields["authority"].sequence() if "authority" in fields else (written,)
+    for written, certificate in zip(top.each("certificates"), certificates, strict=True):
+        fields = YamlFields(written.mapping())
+        many = fields.each("authority") or (written,)
         for inner, authority in zip(many, certificate.authority, strict=True):
-            if isinstance(authority, TypeAuthority) and not is_pattern(authority.type):
+            if isinstance(authority, model.TypeAuthority) and not is_pattern(authority.type):
                 _check(inner, authority, types, state)
 
 
-def _check(node: YamlNode, authority: TypeAuthority, types: Catalog, state: State) -> None:
+def _check(node: YamlNode, authority: model.TypeAuthority, types: Catalog, state: State) -> None:
     fields, name = node.mapping(), authority.type
     if name not in types:
         fields["type"].refuse(

@@ -13,6 +13,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
@@ -36,7 +37,8 @@ from headgate.model.changes import (
     SetRepresentative,
     SetRolefile,
 )
-from headgate.model.errors import BadExpression, BadScenario, HeadgateError, NotSupportedYet
+from headgate.model.conditions import Condition
+from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError, NotSupportedYet
 from headgate.model.rights import Action, Effect
 from headgate.model.state import State
 from headgate.model.types import EventType, check_name
@@ -45,7 +47,7 @@ from headgate.pipeline.index.predicates import Allowed, find
 from headgate.roles.requests.transition import next_state
 from headgate.roles.rolefiles.checking import check_rolefile, relation_columns
 from headgate.scenario.format.story import RuleText
-from headgate.scenario.format.yamlfile import SourcePlace, YamlNode
+from headgate.scenario.format.yamlfile import FLAG, TEXT, SourcePlace, YamlFields, YamlNode
 
 FORMAT: Final = 1
 POLICY_KEYS: Final = (
@@ -58,20 +60,25 @@ Placed: TypeAlias = tuple[Change, SourcePlace]
 """A change and where it is written."""
 
 _TARGET: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
+T = TypeVar("T")
+
 _KINDS: Final = {kind.value: kind for kind in Kind}
 
 
 @contextmanager
-def placed(place: SourcePlace) -> Iterator[None]:
-    """What is refused inside is wrong in the file, at this place, or where in it has been said already."""
+def placed(place: SourcePlace, *kept: type[HeadgateError]) -> Iterator[None]:
+    """What is refused inside is wrong in the file, at this place, or where in it has been said already.
+
+    Expressions are refused with a code of their own, and so is what is `kept`.
+    """
     try:
         yield
-    except (BadExpression, NotSupportedYet) as error:
-        known = error.place is not None and error.place.startswith(f"{place.file}:")
-        raise (error if known else error.at(str(place))) from None
     except BadScenario:
         raise
     except HeadgateError as error:
+        if isinstance(error, (BadExpression, NotSupportedYet, *kept)):
+            known = error.place is not None and error.place.startswith(f"{place.file}:")
+            raise (error if known else error.at(str(place))) from None
         raise BadScenario(error.message, place=place.inside(error.place), remedy=error.remedy) from None
 
 
@@ -89,22 +96,21 @@ def connect_open(node: YamlNode | None, *, default: bool) -> bool:
 
 
 def declared(
-    top: Mapping[str, YamlNode], registered: Sequence[RegisterPredicate], ids: RuleIds, administrator: str
+    top: YamlFields, registered: Sequence[RegisterPredicate], ids: RuleIds, administrator: str
 ) -> list[Placed]:
     """Everything that a policy declares, and last its rules."""
     changes: list[Placed] = [
         *_principals(top, administrator),
         *_groups(top, administrator),
         *_relations(top),
-        *_types(top),
+        *((read_type(name, node), node.place) for name, node in top.entries("types")),
     ]
-    private = top["private"].sequence() if "private" in top else ()
-    changes += [(SetPrivate(name.text(), True), name.place) for name in private]
+    changes += [(SetPrivate(name.text(), True), name.place) for name in top.each("private")]
     if "predicates" in top:
         changes += [(change, top["predicates"].place) for change in registered]
-    attested = top["attested"].flag() if "attested" in top else False
-    for rule in read_rules(top["policy"], ids, attested=attested) if "policy" in top else ():
-        with placed(rule.place):
+    for rule in read_rules(top.each("policy"), ids, attested=top.maybe("attested", FLAG, False)):
+        kept = (BadDefinition,) if rule.attested else ()  # on what `attested` may stand, the format says the code
+        with placed(rule.place, *kept):
             changes.append((rule.change(), rule.place))
     return changes
 
@@ -135,12 +141,10 @@ def _culprit(before: State, batch: Batch, functions: Mapping[str, PredicateFunct
     return low
 
 
-def _principals(top: Mapping[str, YamlNode], administrator: str) -> Iterator[Placed]:
-    for name, node in _section(top, "principals"):
-        fields = {} if node.data is None else node.fields(("attributes", "key", "policy_rule"))
-        attributes: dict[str, Value] = {}
-        if "attributes" in fields:
-            attributes = {key: value.scalar() for key, value in fields["attributes"].mapping().items()}
+def _principals(top: YamlFields, administrator: str) -> Iterator[Placed]:
+    for name, node in top.entries("principals"):
+        fields = YamlFields() if node.data is None else node.fields(("attributes", "key", "policy_rule"))
+        attributes: dict[str, Value] = {key: value.scalar() for key, value in fields.entries("attributes")}
         if name != administrator:
             yield DeclarePrincipal(name, attributes), node.place
         elif fields.keys() != {"key"}:
@@ -148,69 +152,57 @@ def _principals(top: Mapping[str, YamlNode], administrator: str) -> Iterator[Pla
         if "key" in fields:
             yield SetKey(name, fields["key"].text()), fields["key"].place
         if "policy_rule" in fields:
-            with placed(fields["policy_rule"].place):
-                rule = parse_condition(where(fields["policy_rule"]))
-            yield SetPolicyRule(name, rule), fields["policy_rule"].place
+            yield SetPolicyRule(name, read_condition(fields["policy_rule"])), fields["policy_rule"].place
 
 
-def _groups(top: Mapping[str, YamlNode], administrator: str) -> Iterator[Placed]:
+def _groups(top: YamlFields, administrator: str) -> Iterator[Placed]:
     is_open = _open(top)
-    for name, node in _section(top, "groups"):
+    for name, node in top.entries("groups"):
         yield DeclareGroup(name, is_open(name)), node.place
-    named = {name for key in ("principals", "groups") for name, _ in _section(top, key)} | {administrator}
-    for name, node in _section(top, "groups"):
+    named = {name for key in ("principals", "groups") for name, _ in top.entries(key)} | {administrator}
+    for name, node in top.entries("groups"):
         for member in node.sequence():
             yield AddMember(name, member.text(), member.text() not in named), member.place
 
 
-def _relations(top: Mapping[str, YamlNode]) -> Iterator[Placed]:
+def _relations(top: YamlFields) -> Iterator[Placed]:
     is_open = _open(top)
-    for name, node in _section(top, "relations"):
+    for name, node in top.entries("relations"):
         yield DeclareRelation(name, is_open(name)), node.place
         for row in node.sequence():
             yield AddRow(name, tuple(value.scalar() for value in row.sequence())), row.place
 
 
-def _open(top: Mapping[str, YamlNode]) -> Callable[[str], bool]:
-    known = {name for key in ("groups", "relations") for name, _ in _section(top, key)}
+def _open(top: YamlFields) -> Callable[[str], bool]:
+    known = {name for key in ("groups", "relations") for name, _ in top.entries(key)}
     names = set()
-    for node in top["open"].sequence() if "open" in top else ():
+    for node in top.each("open"):
         if node.text() not in known:
             node.refuse(f"no group or relation `{brief(node.data)}`", "declare it in `groups` or `relations`")
         names.add(node.text())
     return names.__contains__
 
 
-def _types(top: Mapping[str, YamlNode]) -> Iterator[Placed]:
-    for name, node in _section(top, "types"):
-        yield read_type(name, node), node.place
-
-
 def read_type(name: str, node: YamlNode) -> DeclareType:
     """A type as it is written under its name."""
     fields = node.fields(("owner", "extends", "attributes", "key"), required=("owner",))
     attributes = {}
-    for attribute, kind in fields["attributes"].mapping().items() if "attributes" in fields else ():
+    for attribute, kind in fields.entries("attributes"):
         if not isinstance(kind.data, str) or kind.data not in _KINDS:
             kind.refuse(f"`{brief(kind.plain())}` is not a kind of value", f"known kinds: {', '.join(_KINDS)}")
         attributes[attribute] = _KINDS[kind.data]
-    parent = fields["extends"].text() if "extends" in fields else None
-    key = tuple(one.text() for one in fields["key"].sequence()) if "key" in fields else ()
+    parent, key = fields.maybe("extends", TEXT), tuple(map(TEXT, fields.each("key")))
     with placed(node.place):
         return DeclareType(EventType(name, fields["owner"].text(), attributes, parent, key))
 
 
-def _section(top: Mapping[str, YamlNode], key: str) -> list[tuple[str, YamlNode]]:
-    return list(top[key].mapping().items()) if key in top else []
-
-
 def read_predicates(
-    node: YamlNode | None, beside: Path, within: Path, allowed: Allowed
+    top: YamlFields, beside: Path, within: Path, allowed: Allowed
 ) -> tuple[tuple[RegisterPredicate, ...], Mapping[str, PredicateFunction]]:
     """The generic predicates of a file, from the modules beside it; those that may not run are known by name alone."""
     registered = []
     functions: dict[str, PredicateFunction] = {}
-    for name, target in node.mapping().items() if node is not None else ():
+    for name, target in top.entries("predicates"):
         if not _TARGET.match(target.text()):
             target.refuse(f"`{brief(target.data)}` is not `module:function`")
         with placed(target.place):
@@ -278,10 +270,10 @@ class LastingIds(RuleIds):
         return candidate
 
 
-def read_rules(node: YamlNode, ids: RuleIds, *, attested: bool = False) -> list[RuleText]:
+def read_rules(nodes: Sequence[YamlNode], ids: RuleIds, *, attested: bool = False) -> list[RuleText]:
     """A list of rules, each with an id of its own; with `attested`, grants of `publish` are, unless one says no."""
     rules: dict[str, RuleText] = {}
-    for entry in node.sequence():
+    for entry in nodes:
         rule = _rule(entry, ids, attested)
         if rule.id in rules:
             entry.refuse(f"two rules of this list have the id `{brief(rule.id)}`")
@@ -294,37 +286,32 @@ def _rule(node: YamlNode, ids: RuleIds, attested: bool) -> RuleText:
     if ("who" in fields) == ("role" in fields):
         node.refuse("a rule is for `who`, or for a `role`", "name one of the two")
     may = fields["may"]
-    actions = frozenset(_action(one) for one in (may.data if isinstance(may.data, tuple) else (may,)))
+    actions = frozenset(_one_of(_ACTIONS, "action", one) for one in may.several())
     if not actions:
         may.refuse("the rule allows nothing", f"known actions: {', '.join(_ACTIONS)}")
     if "type" not in fields and actions != {Action.CONNECT}:
         node.refuse("the key `type` is missing", "name a type, or a pattern such as `sports.*`")
-    effect = fields.get("effect")
-    if effect is not None and (not isinstance(effect.data, str) or effect.data not in _EFFECTS):
-        effect.refuse(f"`{brief(effect.plain())}` is not an effect", f"known effects: {', '.join(_EFFECTS)}")
-    publishes = Action.PUBLISH in actions and (effect is None or _EFFECTS[str(effect.data)] is Effect.GRANT)
+    effect = fields.maybe("effect", partial(_one_of, _EFFECTS, "effect"), Effect.GRANT)
     attributes, forced = read_attributes(fields["attributes"]) if "attributes" in fields else (None, {})
+    id = fields["id"].name() if "id" in fields else ids.make(node)
+    named = {} if attributes is None or forced else {"attributes": list(attributes)}
     return RuleText(
-        node.place,
-        fields["id"].name() if "id" in fields else ids.make(node),
-        fields["who"].text() if "who" in fields else "",
-        actions,
-        fields["type"].text() if "type" in fields else "*",
-        where(fields["where"]) if "where" in fields else None,
-        attributes,
-        forced,
-        Effect.GRANT if effect is None else _EFFECTS[str(effect.data)],
-        fields["disclose"].flag() if "disclose" in fields else False,
-        fields["first"].flag() if "first" in fields else False,
-        fields["role"].text() if "role" in fields else None,
-        fields["attested"].flag() if "attested" in fields else attested and publishes,
+        place=node.place,
+        id=id,
+        body={**node.plain(), "id": id, **fields.given(where=where), **named},
+        actions=actions,
+        attributes=attributes,
+        forced=forced,
+        effect=effect,
+        attested=fields.maybe("attested", FLAG, attested and effect is Effect.GRANT and Action.PUBLISH in actions),
+        **fields.given(who=TEXT, type=TEXT, where=where, disclose=FLAG, first=FLAG, role=TEXT),
     )
 
 
-def _action(node: YamlNode) -> Action:
-    if not isinstance(node.data, str) or node.data not in _ACTIONS:
-        node.refuse(f"`{brief(node.plain())}` is not an action", f"known actions: {', '.join(_ACTIONS)}")
-    return _ACTIONS[node.data]
+def _one_of(known: Mapping[str, T], what: str, node: YamlNode) -> T:
+    if not isinstance(node.data, str) or node.data not in known:
+        node.refuse(f"`{brief(node.plain())}` is not an {what}", f"known {what}s: {', '.join(known)}")
+    return known[node.data]
 
 
 def read_attributes(node: YamlNode) -> tuple[tuple[str, ...], dict[str, object]]:
@@ -347,23 +334,27 @@ def where(node: YamlNode) -> str:
     return str(node.data).lower() if isinstance(node.data, bool) else node.text()
 
 
+def read_condition(node: YamlNode) -> Condition:
+    """A condition, with its place if it is none."""
+    with placed(node.place):
+        return parse_condition(where(node))
+
+
 ROLE_KEYS: Final = ("roles", "events", "representatives")
 """The top-level keys about roles."""
 
-T = TypeVar("T")
 
-
-def read_roles(top: Mapping[str, YamlNode]) -> list[Placed]:
+def read_roles(top: YamlFields) -> list[Placed]:
     """The changes that `representatives`, `events` and `roles` ask for."""
     changes: list[Placed] = []
-    for type_name, node in top["representatives"].mapping().items() if "representatives" in top else ():
+    for type_name, node in top.entries("representatives"):
         with placed(node.place):
             said = {name: one.text() for name, one in node.mapping().items()}
             changes.append((SetRepresentative(parse_representative(type_name, said)), node.place))
     if "events" in top:
         node = top["events"]
         changes.append((SetEventPolicy(parsed(node, parse_event_policy)), node.place))
-    for service, node in top["roles"].mapping().items() if "roles" in top else ():
+    for service, node in top.entries("roles"):
         with placed(node.place):
             check_name("service", service)
         changes.append((SetRolefile(service, parsed(node, parse_rolefile)), node.place))
@@ -372,26 +363,20 @@ def read_roles(top: Mapping[str, YamlNode]) -> list[Placed]:
 
 def parsed(node: YamlNode, parse: Callable[[str], T]) -> T:
     """What a text of a file says; what is wrong with it is said with its line in the file."""
-    with _in_text(node):
-        return parse(node.text())
-
-
-@contextmanager
-def _in_text(node: YamlNode) -> Iterator[None]:
     try:
-        yield
+        return parse(node.text())
     except HeadgateError as error:
         if error.place is None or not error.place.startswith(f"{node.place.file}:"):
             error.place = node.place.inside(error.place)
         raise
 
 
-def warnings(top: Mapping[str, YamlNode], state: State, functions: Collection[str]) -> tuple[str, ...]:
+def warnings(top: YamlFields, state: State, functions: Collection[str]) -> tuple[str, ...]:
     """What the checker says of the rolefiles that is no error, each with its place."""
     notes: list[str] = []
     rolefiles = state.roles.rolefiles
     relations = relation_columns(state)
-    for service, node in top["roles"].mapping().items() if "roles" in top else ():
+    for service, node in top.entries("roles"):
         for finding in check_rolefile(
             rolefiles[service],
             service=service,

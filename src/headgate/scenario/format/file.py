@@ -43,7 +43,7 @@ from headgate.scenario.format.declared import (
 from headgate.scenario.format.register import StoryRegister, read_peers
 from headgate.scenario.format.steps import read_expect, read_steps
 from headgate.scenario.format.story import ADMINISTRATOR, Scenario, StoryNames, read_line, read_narration
-from headgate.scenario.format.yamlfile import Scalar, YamlNode, load_yaml
+from headgate.scenario.format.yamlfile import TEXT, Scalar, YamlFields, YamlNode, load_yaml
 
 _KEYS: Final = (*POLICY_KEYS, *ROLE_KEYS, "peers", "certificates", "identities", "steps", "expect", "story")
 
@@ -60,17 +60,16 @@ def load(path: Path, allowed: Allowed = EVERYTHING, keys_of: Mapping[str, str] |
     top = root.fields(_KEYS)
     if keys_of:
         top["principals"] = _with_keys(top["principals"], keys_of)
-    title = top["title"].text() if "title" in top else path.stem
+    title = top.maybe("title", TEXT, path.stem)
     ids = RuleIds(root)
-    registered, functions = read_predicates(top.get("predicates"), path.parent, path.parent, allowed)
+    registered, functions = read_predicates(top, path.parent, path.parent, allowed)
     keys = Keys(top, ADMINISTRATOR)
-    certificates = read_certificates(top.get("certificates"), keys)
+    certificates = read_certificates(top, keys)
     first = _first(top, registered, ids, keys, coordinator(certificates.values(), keys))
     policy, state = applied(State(administrator=ADMINISTRATOR), first, "policy", functions)
     register = _register(top, keys, policy, certificates)
-    steps, names = read_steps(top.get("steps"), state, ids, register, top.get("policy"))
-    if "certificates" in top:
-        check_fit(top["certificates"], certificates.values(), names.types, state)
+    steps, names = read_steps(top, state, ids, register)
+    check_fit(top, certificates.values(), names.types, state)
     expect = read_expect(top.get("expect"), names)
     targets = {change.name: change.target for change in registered}
     notes = (*_values(top, state), *warnings(top, state, functions))
@@ -110,25 +109,22 @@ def _with_keys(principals: YamlNode, keys_of: Mapping[str, str]) -> YamlNode:
     return replace(principals, data=entries)
 
 
-def _values(top: Mapping[str, YamlNode], state: State) -> Iterator[str]:
+def _values(top: YamlFields, state: State) -> Iterator[str]:
     """The members of groups that count as values though a principal was perhaps meant."""
     for group, member in doubtful_values(state):
         place = top["groups"].mapping()[group].place
         yield f"{place}: `{member}` in `{group}` is no principal; it counts as a value"
 
 
-def _register(
-    top: Mapping[str, YamlNode], keys: Keys, policy: Batch, certificates: Mapping[str, Certificate]
-) -> StoryRegister:
+def _register(top: YamlFields, keys: Keys, policy: Batch, certificates: Mapping[str, Certificate]) -> StoryRegister:
     """The statements of the file."""
     providers = [change.provider for change in policy.changes if isinstance(change, SetProvider)]
-    identities = read_identities(top.get("identities"), keys, providers, certificates)
-    forged = read_forged(top.get("certificates"), top.get("identities"))
-    return StoryRegister(keys, certificates, identities, forged)
+    identities = read_identities(top, keys, providers, certificates)
+    return StoryRegister(keys, certificates, identities, read_forged(top))
 
 
 def _first(
-    top: Mapping[str, YamlNode], registered: tuple[RegisterPredicate, ...], ids: RuleIds, keys: Keys, root: str
+    top: YamlFields, registered: tuple[RegisterPredicate, ...], ids: RuleIds, keys: Keys, root: str
 ) -> list[Placed]:
     """The changes that make version 1."""
     changes: list[Placed] = []

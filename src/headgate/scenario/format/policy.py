@@ -51,7 +51,7 @@ from headgate.scenario.format.declared import (
     read_predicates,
     read_roles,
 )
-from headgate.scenario.format.yamlfile import Scalar, SourcePlace, YamlNode, load_yaml
+from headgate.scenario.format.yamlfile import TEXT, Scalar, SourcePlace, YamlFields, YamlNode, load_yaml
 
 MAX_FILES: Final = 1_000
 """Files of one policy directory."""
@@ -89,7 +89,7 @@ def read_policy(directory: Path, administrator: str, allowed: Allowed = Allowed(
     roots = [(path, load_yaml(path)) for path in files if path.suffix in _ENDINGS]
     tops = [(path, root.fields((*POLICY_KEYS, *KEYS))) for path, root in roots]
     merged = _merged([{key: node for key, node in top.items() if key != "events"} for _, top in tops])
-    for rule in merged["policy"].sequence() if "policy" in merged else ():
+    for rule in merged.each("policy"):
         if "first" in rule.mapping():
             rule.mapping()["first"].refuse("`first` has no meaning here", "the order of rules is that of the files")
     registered: list[tuple[RegisterPredicate, Path]] = []
@@ -97,7 +97,7 @@ def read_policy(directory: Path, administrator: str, allowed: Allowed = Allowed(
     for path, top in tops:
         if "headgate" in top:
             check_format(top["headgate"])
-        found, loaded = read_predicates(top.get("predicates"), path.parent, directory, allowed)
+        found, loaded = read_predicates(top, path.parent, directory, allowed)
         registered += [(one, path.parent) for one in found]
         functions |= loaded
     ids = LastingIds(merged.get("policy", roots[0][1]))
@@ -111,7 +111,7 @@ def read_policy(directory: Path, administrator: str, allowed: Allowed = Allowed(
     _, state = applied(State(administrator=administrator, any_names=True), changes, "", functions)
     state = replace(state, any_names=any_names(merged.get("names")))
     state = with_events(state, tops, files)
-    places = {name: node.place for name, node in merged["types"].mapping().items()} if "types" in merged else {}
+    places = {name: node.place for name, node in merged.entries("types")}
     return Desired(directory, state, tuple(registered), places, functions)
 
 
@@ -181,21 +181,20 @@ def _files(directory: Path) -> list[Path]:
     return files
 
 
-def _merged(tops: list[dict[str, YamlNode]]) -> dict[str, YamlNode]:
+def _merged(tops: list[dict[str, YamlNode]]) -> YamlFields:
     """The files as one."""
-    merged: dict[str, YamlNode] = {}
+    merged = YamlFields()
     for top in tops:
         for key, node in top.items():
             if key in _NAMED:
                 merged[key] = _joined(key, merged[key], node) if key in merged else node
             elif key in _LISTED:
-                before = merged[key].sequence() if key in merged else ()
-                merged[key] = replace(node, data=(*before, *node.sequence()))
+                merged[key] = replace(node, data=(*merged.each(key), *node.sequence()))
             elif key in _ONCE and key in merged:
                 node.refuse(f"`{key}` is given twice", f"it is in {merged[key].place} already")
             else:
                 merged[key] = node
-    _check_rule_ids(merged.get("policy"))
+    _check_rule_ids(merged.each("policy"))
     return merged
 
 
@@ -208,9 +207,9 @@ def _joined(key: str, first: YamlNode, other: YamlNode) -> YamlNode:
     return replace(first, data=dict[Scalar, YamlNode]([*names.items(), *other.mapping().items()]))
 
 
-def _check_rule_ids(policy: YamlNode | None) -> None:
+def _check_rule_ids(rules: Sequence[YamlNode]) -> None:
     seen: dict[object, SourcePlace] = {}
-    for rule in policy.sequence() if policy is not None else ():
+    for rule in rules:
         id = rule.mapping().get("id")
         if id is not None:
             if id.scalar() in seen:
@@ -244,9 +243,9 @@ _BOUND: Final = 30
 T = TypeVar("T")
 
 
-def role_changes(top: Mapping[str, YamlNode], files: Sequence[Path], keys: Keys) -> list[Placed]:
+def role_changes(top: YamlFields, files: Sequence[Path], keys: Keys) -> list[Placed]:
     """Peers, representatives and rolefiles; the event policy follows when they are there (`with_events`)."""
-    changes = [*_peers(top, keys), *read_roles({key: node for key, node in top.items() if key != "events"})]
+    changes = [*_peers(top, keys), *read_roles(top)]
     known = {change.service: place for change, place in changes if isinstance(change, SetRolefile)}
     for path in (one for one in files if one.suffix == ROLEFILE):
         place = SourcePlace(str(path), 1)
@@ -294,16 +293,15 @@ def _read(path: Path, parse: Callable[[str], T]) -> T:
         raise error.at(str(path)) from None
 
 
-def _peers(top: Mapping[str, YamlNode], keys: Keys) -> list[Placed]:
+def _peers(top: YamlFields, keys: Keys) -> list[Placed]:
     changes: list[Placed] = []
-    for name, node in top["peers"].mapping().items() if "peers" in top else ():
+    for name, node in top.entries("peers"):
         fields = node.fields(("key", "service", "url", "bound"), required=("key",))
         bound = fields["bound"].data if "bound" in fields else _BOUND
         with placed(node.place):
             if not isinstance(bound, int) or isinstance(bound, bool):
                 raise BadDefinition("`bound` is a number of seconds", remedy=f"write `bound: {_BOUND}`")
-            service = fields["service"].text() if "service" in fields else name
-            url = fields["url"].text() if "url" in fields else ""
-            peer = Peer(name, keys.read(fields["key"]), service, bound, url)
+            known = {"service": name} | fields.given(key=keys.read, service=TEXT, url=TEXT)
+            peer = Peer(name=name, bound=bound, **known)
         changes.append((SetPeer(peer), node.place))
     return changes

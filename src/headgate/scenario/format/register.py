@@ -21,7 +21,7 @@ from headgate.model.values import EPOCH, brief, render_timestamp
 from headgate.scenario.format.authority import Keys, read_time
 from headgate.scenario.format.declared import Placed
 from headgate.scenario.format.story import ADMINISTRATOR, OtherStep
-from headgate.scenario.format.yamlfile import YamlNode
+from headgate.scenario.format.yamlfile import YamlFields, YamlNode
 
 
 @dataclass(slots=True)
@@ -110,10 +110,10 @@ _ALL_THE_TIME: Final = datetime(9000, 1, 1, tzinfo=UTC)
 """When a service was last heard that is heard without a pause."""
 
 
-def read_peers(top: Mapping[str, YamlNode]) -> list[Placed]:
+def read_peers(top: YamlFields) -> list[Placed]:
     """The changes that `peers` asks for."""
     changes: list[Placed] = []
-    for name, node in top["peers"].mapping().items() if "peers" in top else ():
+    for name, node in top.entries("peers"):
         bound = node.fields(("silence",), required=("silence",))["silence"].integer()
         changes.append((SetPeer(Peer(name, name, name, bound, heard=_ALL_THE_TIME)), node.place))
     return changes

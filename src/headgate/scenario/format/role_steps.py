@@ -11,20 +11,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from headgate.lang.render import render_membership
 from headgate.lang.rolefile import parse_argument, parse_role, parse_rolefile
-from headgate.model.changes import (
-    ElectRole,
-    EndCredential,
-    EnterRole,
-    GrantRole,
-    MirrorRole,
-    PassRevocation,
-    ReinstateRole,
-    RevokeRole,
-)
+from headgate.model import changes
 from headgate.model.conditions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.errors import HeadgateError
 from headgate.model.rolefiles import Rolefile
@@ -36,7 +27,7 @@ from headgate.scenario.format.authority import read_time
 from headgate.scenario.format.declared import parsed
 from headgate.scenario.format.register import PeerSteps, StoryRegister
 from headgate.scenario.format.story import Claim, HoldingClaim, OtherStep, RolefileText, RoleStep, StateClaim
-from headgate.scenario.format.yamlfile import YamlNode
+from headgate.scenario.format.yamlfile import FLAG, TEXT, YamlFields, YamlNode
 
 GRANT_KEYS: Final = ("id", "service", "role", "args", "to", "instance", "until", "appointment")
 ENTER_KEYS: Final = ("id", "service", "role", "args", "as", "with", "instance", "origin")
@@ -51,7 +42,7 @@ _DENIED: Final = "(denied)"
 _SET: Final = re.compile(r"\{\s*[^\W\d_]*\s*\}\Z")
 _STATES: Final[Mapping[object, bool | None]] = {True: True, False: False, "unknown": None}
 
-S = TypeVar("S", RevokeRole, ReinstateRole)
+S = TypeVar("S", changes.RevokeRole, changes.ReinstateRole)
 
 
 @dataclass(slots=True)
@@ -94,10 +85,10 @@ class RoleSteps:
 
     # -- steps ------------------------------------------------------------------------------------------------
 
-    def change(self, node: YamlNode) -> tuple[RolefileText, ...]:
+    def change(self, fields: YamlFields) -> tuple[RolefileText, ...]:
         """Other rolefiles."""
         rolefiles: list[RolefileText] = []
-        for service, inner in node.mapping().items():
+        for service, inner in fields.entries("roles"):
             text = None if inner.data is None else inner.text()
             if not self.denying:
                 self.learn(service, None if text is None else parsed(inner, parse_rolefile))
@@ -114,72 +105,66 @@ class RoleSteps:
             self._sizes.setdefault((service, role), set()).add(len(args))
         if service in self.peers:
             return self._mirror(node, fields, id, args)
-        request = GrantRole(
-            id,
-            service,
-            role,
-            args,
-            self.principal(fields["to"]),
-            _instance(fields),
-            fields["appointment"].flag() if "appointment" in fields else False,
-            self._until(fields),
-        )
+        options = fields.given(to=self.principal, instance=TEXT, appointment=FLAG, until=self._until)
+        request = changes.GrantRole(id=id, service=service, role=role, args=args, **options)
         return RoleStep(node.place, request, f"grant `{id}`", id=id)
 
-    def _mirror(self, node: YamlNode, fields: Mapping[str, YamlNode], id: str, args: tuple[Argument, ...]) -> RoleStep:
+    def _mirror(self, node: YamlNode, fields: YamlFields, id: str, args: tuple[Argument, ...]) -> RoleStep:
         """A service of another domain gives a role, which is known here by its word."""
         for key in fields.keys() & {"until", "appointment"}:
             fields[key].refuse(f"`{key}` is for services of this domain", "leave it out, and revoke the role")
-        asked = MirrorRole(
-            *(id, fields["service"].text(), fields["role"].text(), args, self.principal(fields["to"])),
-            *(0, True, self.register.clock, _instance(fields)),
+        asked = changes.MirrorRole(
+            id=id,
+            peer=fields["service"].text(),
+            args=args,
+            holder=self.principal(fields["to"]),
+            remote=0,
+            state=True,
+            at=self.register.clock,
+            **fields.given(role=TEXT, instance=TEXT),
         )
         return RoleStep(node.place, self.peers.grant(asked, keep=not self.denying), f"grant `{id}`", id=id)
 
     def enter(self, node: YamlNode) -> RoleStep:
         """A client asks to enter a role."""
         fields = node.fields(ENTER_KEYS, ("service", "role", "as"))
-        id, who = self._declare(fields), self.principal(fields["as"])
-        service, role = self._known_role(fields)
-        request = EnterRole(
-            id,
-            service,
-            role,
-            self._wanted(fields, service, role),
-            who,
-            self._using(fields),
-            self.register.clock,
-            _instance(fields),
-            fields["origin"].text() if "origin" in fields else None,
-        )
-        return RoleStep(node.place, request, f"enter `{id}`", who, id)
+        id = self._declare(fields)
+        request = changes.EnterRole(id=id, **self._asked(fields, "as"), **fields.given(origin=TEXT))
+        return RoleStep(node.place, request, f"enter `{id}`", request.principal, id)
 
     def elect(self, node: YamlNode) -> RoleStep:
         """A client elects whoever has the required roles."""
         fields = node.fields(ELECT_KEYS, ("service", "role", "as"))
-        id, who = self._declare(fields), self.principal(fields["as"])
-        service, role = self._known_role(fields)
-        request = ElectRole(
-            id,
-            service,
-            role,
-            self._wanted(fields, service, role),
-            who,
-            self._using(fields),
-            self.register.clock,
-            tuple(self._meaning(parsed(one, parse_role)) for one in _several(fields["to"])) if "to" in fields else (),
-            self._until(fields),
-            fields["revoke_on_exit"].flag() if "revoke_on_exit" in fields else False,
-            _instance(fields),
+        id, asked = self._declare(fields), self._asked(fields, "as")
+        required = fields["to"].several() if "to" in fields else ()
+        request = changes.ElectRole(
+            id=id,
+            required=tuple(self._meaning(parsed(one, parse_role)) for one in required),
+            **asked,
+            **fields.given(until=self._until, revoke_on_exit=FLAG),
         )
-        return RoleStep(node.place, request, f"elect `{id}`", who, id)
+        return RoleStep(node.place, request, f"elect `{id}`", request.principal, id)
+
+    def _asked(self, fields: YamlFields, who: str) -> dict[str, Any]:
+        """What is asked of a service by a principal, about a role that a rolefile of the file defines."""
+        principal = self.principal(fields[who])
+        service, role = self._known_role(fields)
+        return {
+            "service": service,
+            "role": role,
+            "args": self._wanted(fields, service, role),
+            "principal": principal,
+            "using": fields.maybe("with", self.counted),
+            "at": self.register.clock,
+            **fields.given(instance=TEXT),
+        }
 
     def pass_on(self, node: YamlNode) -> RoleStep:
         """The right to revoke an election goes to another in the elector's role, too."""
         fields = node.fields(("id", "as", "to"), required=("id", "as", "to"))
         id, who, to = fields["id"].name(), self.principal(fields["as"]), self.principal(fields["to"])
         self._name(fields["id"])
-        return RoleStep(node.place, PassRevocation(id, who, to), f"pass `{id}`", who, id)
+        return RoleStep(node.place, changes.PassRevocation(id, who, to), f"pass `{id}`", who, id)
 
     def revoke(self, node: YamlNode) -> RoleStep | OtherStep:
         """A membership or an election ends; or a role is revoked by whoever holds the revoker's role."""
@@ -189,36 +174,33 @@ class RoleSteps:
                 "nothing is revoked", "name the `id` of a credential or statement, or a `role` with its `service`"
             )
         if "id" not in fields:
-            return self._by_role(node, "by", RevokeRole)
+            return self._by_role(node, "by", changes.RevokeRole)
         for key in sorted(fields.keys() - {"id", "by", "with"}):
             fields[key].refuse(f"`id` and `{key}` cannot both be given", "name a credential, or a role")
-        self._using(fields)  # being in office is looked up, shown or not
+        fields.given(**{"with": self.counted})  # being in office is looked up, shown or not
         id = fields["id"].name()
         self._name(fields["id"])
-        by = self.principal(fields["by"]) if "by" in fields else None
+        by = fields.maybe("by", self.principal)
         if by is None and id in self.peers.given:
             return self.peers.revoke(node, id, keep=not self.denying)
-        return RoleStep(node.place, EndCredential(id, by), f"revoke `{id}`", by, id)
+        return RoleStep(node.place, changes.EndCredential(id, by), f"revoke `{id}`", by, id)
 
     def reinstate(self, node: YamlNode) -> RoleStep:
         """A role that was revoked by role may be entered again."""
-        return self._by_role(node, "as", ReinstateRole)
+        return self._by_role(node, "as", changes.ReinstateRole)
 
     def _by_role(self, node: YamlNode, who: str, made: type[S]) -> RoleStep:
         keys = REINSTATE_KEYS if who == "as" else REVOKE_KEYS
-        fields = node.fields(keys, ("service", "role", who))
-        principal = self.principal(fields[who])
-        service, role = self._known_role(fields)
-        args = tuple(None if arg == OPEN else arg for arg in self._wanted(fields, service, role) or ())
-        request = made(service, role, args, principal, self._using(fields), self.register.clock, _instance(fields))
+        asked = self._asked(node.fields(keys, ("service", "role", who)), who)
+        asked["args"] = tuple(None if arg == OPEN else arg for arg in asked["args"] or ())
+        request = made(**asked)
         word = "reinstate" if who == "as" else "revoke"
-        return RoleStep(
-            node.place, request, f"{word} `{render_membership(service, _instance(fields), role, args)}`", principal
-        )
+        role = render_membership(request.service, request.instance, request.role, request.args)
+        return RoleStep(node.place, request, f"{word} `{role}`", request.principal)
 
     # -- claims -----------------------------------------------------------------------------------------------
 
-    def claims(self, fields: Mapping[str, YamlNode]) -> tuple[Claim, ...]:
+    def claims(self, fields: YamlFields) -> tuple[Claim, ...]:
         """What an `assert` says that holds, is lacking, or is the state of something; each a pair, or several."""
         claims: list[Claim] = []
         for key in CLAIM_KEYS:
@@ -298,7 +280,7 @@ class RoleSteps:
         if len(ref.args) > max(sizes):
             node.refuse(f"`{brief(ref.role)}` has {max(sizes)} arguments, not {len(ref.args)}", "leave out the rest")
 
-    def _declare(self, fields: Mapping[str, YamlNode]) -> str:
+    def _declare(self, fields: YamlFields) -> str:
         if "id" not in fields:  # nothing in the file can speak of it
             self._nameless += 1
             id = _DENIED if self.denying else f"unnamed {self._nameless}"
@@ -316,18 +298,13 @@ class RoleSteps:
         if not self.denying:
             self._named.append((node, node.text()))
 
-    def _using(self, fields: Mapping[str, YamlNode]) -> tuple[str, ...] | None:
-        return self.counted(fields["with"]) if "with" in fields else None
-
-    def _until(self, fields: Mapping[str, YamlNode]) -> datetime | None:
-        if "until" not in fields:
-            return None
-        until = read_time(fields["until"])
+    def _until(self, node: YamlNode) -> datetime:
+        until = read_time(node)
         if not self.denying:
             self.register.untils.add(until)
         return until
 
-    def _known_role(self, fields: Mapping[str, YamlNode]) -> tuple[str, str]:
+    def _known_role(self, fields: YamlFields) -> tuple[str, str]:
         """A role that a rolefile of the file defines."""
         service, role = fields["service"].text(), fields["role"].text()
         if self.denying:
@@ -342,22 +319,19 @@ class RoleSteps:
 
     # -- arguments --------------------------------------------------------------------------------------------
 
-    def _whole(self, fields: Mapping[str, YamlNode], service: str, role: str) -> tuple[Argument, ...]:
+    def _whole(self, fields: YamlFields, service: str, role: str) -> tuple[Argument, ...]:
         """Arguments of which none is left open."""
         arguments = self._wanted(fields, service, role) or ()
         if None in arguments:
             fields["args"].refuse("an argument is left open", "give every argument a value")
         return arguments
 
-    def _wanted(self, fields: Mapping[str, YamlNode], service: str, role: str) -> tuple[Argument, ...] | None:
+    def _wanted(self, fields: YamlFields, service: str, role: str) -> tuple[Argument, ...] | None:
         """Arguments in order, or by the names that a `def` gives them; None for one that is left open, or for all."""
         if "args" not in fields:
             return None
         node = fields["args"]
-        if isinstance(node.data, dict):
-            nodes = self._in_order(node, service, role)
-        else:
-            nodes = list(node.sequence()) if isinstance(node.data, tuple) else [node]
+        nodes = self._in_order(node, service, role) if isinstance(node.data, dict) else list(node.several())
         self._said.update(one.data for one in nodes if one is not None and isinstance(one.data, str))
         rolefile = self.rolefiles.get(service)
         types = () if rolefile is None else infer(rolefile, lambda _service, _role: None).get(role, ())
@@ -393,14 +367,6 @@ def _letters(node: YamlNode) -> Argument:
         return parse_argument(node.text())
     except HeadgateError as error:
         node.refuse(error.message, error.remedy)
-
-
-def _instance(fields: Mapping[str, YamlNode]) -> str:
-    return fields["instance"].text() if "instance" in fields else ""
-
-
-def _several(node: YamlNode) -> tuple[YamlNode, ...]:
-    return node.data if isinstance(node.data, tuple) else (node,)
 
 
 def _pairs(node: YamlNode) -> tuple[YamlNode, ...]:

@@ -8,7 +8,7 @@ expected view has values of the declared kinds, so that a time in another zone o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -31,32 +31,12 @@ from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, is_pattern
 from headgate.model.values import brief, conform
 from headgate.roles.requests.audit import TYPES
-from headgate.scenario.format.authority import OURSELVES, read_condition, read_time
-from headgate.scenario.format.declared import RuleIds, read_rules, read_type, where
+from headgate.scenario.format import story
+from headgate.scenario.format.authority import OURSELVES, read_time
+from headgate.scenario.format.declared import RuleIds, read_condition, read_rules, read_type, where
 from headgate.scenario.format.register import PeerSteps, StoryRegister
 from headgate.scenario.format.role_steps import CLAIM_KEYS, RoleSteps
-from headgate.scenario.format.story import (
-    ADMINISTRATOR,
-    LINE_KEYS,
-    AdvanceStep,
-    ChangeStep,
-    ClaimStep,
-    CommitStep,
-    ConnectStep,
-    CrashStep,
-    DeniedStep,
-    Expect,
-    Expected,
-    OtherStep,
-    PublishStep,
-    RoleStep,
-    RuleText,
-    Step,
-    SubscribeStep,
-    SubscriptionText,
-    UnsubscribeStep,
-)
-from headgate.scenario.format.yamlfile import YamlNode
+from headgate.scenario.format.yamlfile import NAME, TEXT, YamlFields, YamlNode
 
 _LATER: Final = ("heartbeat", "detect")
 
@@ -78,18 +58,18 @@ class StepNames:
     """The memberships and elections that are asked for, and what is revoked by its id."""
     asked: set[str] = field(default_factory=set)
     """The ids that events about audited roles may have."""
-    lines: list[Mapping[str, YamlNode]] = field(default_factory=list)
+    lines: list[YamlFields] = field(default_factory=list)
     """The narrator's keys of each step, which may name what later steps declare."""
 
 
 def read_steps(
-    node: YamlNode | None, state: State, ids: RuleIds, register: StoryRegister, policy: YamlNode | None = None
-) -> tuple[tuple[Step, ...], StepNames]:
+    top: YamlFields, state: State, ids: RuleIds, register: StoryRegister
+) -> tuple[tuple[story.Step, ...], StepNames]:
     """The steps, and the names they declare; rules of the `policy` may be for roles that steps give."""
     reader = _Steps(state, ids, register)
-    for rule in policy.sequence() if policy is not None else ():
+    for rule in top.each("policy"):
         reader.roles.rule(rule)
-    steps = tuple(reader.step(one) for one in node.sequence()) if node is not None else ()
+    steps = tuple(map(reader.step, top.each("steps")))
     for unsubscribed, id in reader.unsubscribed:
         if id not in reader.names.subscriptions:
             unsubscribed.refuse(f"no subscription `{brief(id)}`", "its id is that of a `subscribe` step")
@@ -118,7 +98,7 @@ class _Steps:
         self.values = {one for group in state.groups for one in state.values_of(group)}
         """What is in groups, or comes into one, and is no principal."""
         self.denying = False
-        self.readers: Mapping[str, Callable[[YamlNode], Step]] = {
+        self.readers: Mapping[str, Callable[[YamlNode], story.Step]] = {
             "subscribe": self.subscribe,
             "unsubscribe": self.unsubscribe,
             "publish": self.publish,
@@ -142,10 +122,10 @@ class _Steps:
             "assert": self.claim,
         }
 
-    def step(self, node: YamlNode) -> Step:
+    def step(self, node: YamlNode) -> story.Step:
         """One step: a mapping of one key, besides those of the narrator."""
-        fields = node.fields(tuple(self.readers) if self.denying else (*self.readers, *LINE_KEYS), later=_LATER)
-        line: Mapping[str, YamlNode] = {key: fields.pop(key) for key in LINE_KEYS if key in fields}
+        fields = node.fields(tuple(self.readers) if self.denying else (*self.readers, *story.LINE_KEYS), later=_LATER)
+        line = YamlFields({key: fields.pop(key) for key in story.LINE_KEYS if key in fields})
         if not self.denying:
             self.names.lines.append(line)
         if len(fields) != 1:
@@ -155,42 +135,38 @@ class _Steps:
 
     # -- steps ------------------------------------------------------------------------------------------------
 
-    def subscribe(self, node: YamlNode) -> SubscribeStep:
-        many = node.data if isinstance(node.data, tuple) else (node,)
-        if not many:
+    def subscribe(self, node: YamlNode) -> story.SubscribeStep:
+        if not node.several():
             node.refuse("no subscription to begin")
-        return SubscribeStep(node.place, tuple(self._subscription(one) for one in many))
+        return story.SubscribeStep(node.place, tuple(map(self._subscription, node.several())))
 
-    def _subscription(self, node: YamlNode) -> SubscriptionText:
+    def _subscription(self, node: YamlNode) -> story.SubscriptionText:
         required = ("as", "type") if self.denying else ("id", "as", "type")
         fields = node.fields(("id", "as", "type", "where", "requires", "from", "origin", "with"), required)
-        start = _beginning(fields["from"]) if "from" in fields else {}
-        id = fields["id"].name() if "id" in fields else "(denied)"
+        start: dict[str, Any] = fields.maybe("from", _beginning) or {}
+        id = fields.maybe("id", NAME, "(denied)")
         if not self.denying:
             self.names.subscriptions.add(id)
-        return SubscriptionText(
-            node.place,
-            id,
-            self._principal(fields["as"]),
-            self._type(fields["type"]),
-            where(fields["where"]) if "where" in fields else None,
-            requires=where(fields["requires"]) if "requires" in fields else None,
-            origin=fields["origin"].text() if "origin" in fields else None,
-            counted=self.roles.counted(fields["with"]) if "with" in fields else None,
+        return story.SubscriptionText(
+            place=node.place,
+            id=id,
+            principal=self._principal(fields["as"]),
+            counted=fields.maybe("with", self.roles.counted),
+            **fields.given(type=self._type, where=where, requires=where, origin=TEXT),
             **start,
         )
 
-    def unsubscribe(self, node: YamlNode) -> UnsubscribeStep:
+    def unsubscribe(self, node: YamlNode) -> story.UnsubscribeStep:
         fields = _by_id(node).fields(("id",), required=("id",))
         id = fields["id"].name()
         if not self.denying:
             self.unsubscribed.append((fields["id"], id))
-        return UnsubscribeStep(node.place, id)
+        return story.UnsubscribeStep(node.place, id)
 
-    def publish(self, node: YamlNode) -> PublishStep:
+    def publish(self, node: YamlNode) -> story.PublishStep:
         required = ("as", "type", "event") if self.denying else ("id", "as", "type", "event")
         fields = node.fields(("id", "as", "type", "event", "requires", "at", "stream", "origin"), required)
-        id = fields["id"].name() if "id" in fields else "(denied)"
+        id = fields.maybe("id", NAME, "(denied)")
         type_name = fields["type"].data
         if not isinstance(type_name, str):  # the gateway's to refuse: no type has such a name
             type_name = f"({fields['type'].plain()!r})"
@@ -198,33 +174,39 @@ class _Steps:
             if id in self.names.events:
                 fields["id"].refuse(f"two events have the id `{brief(id)}`")
             self.names.events[id] = type_name
-        origin = fields["origin"].text() if "origin" in fields else None
-        draft = Draft(id, self._principal(fields["as"]), type_name, fields["event"].plain(), origin=origin)
-        stream = fields["stream"].name() if "stream" in fields else "main"
-        at = read_time(fields["at"]) if "at" in fields else self.register.clock
-        return PublishStep(node.place, draft, stream, at, where(fields["requires"]) if "requires" in fields else None)
+        sender, origin = self._principal(fields["as"]), fields.maybe("origin", TEXT)
+        return story.PublishStep(
+            place=node.place,
+            draft=Draft(id, sender, type_name, fields["event"].plain(), origin=origin),
+            stream=fields.maybe("stream", NAME, "main"),
+            at=fields.maybe("at", read_time, self.register.clock),
+            requires=fields.maybe("requires", where),
+        )
 
-    def change(self, node: YamlNode) -> ChangeStep:
+    def change(self, node: YamlNode) -> story.ChangeStep:
         fields = node.fields(("by", "add", "remove", "groups", "attributes", "policy_rules", "relations", "roles"))
-        by = self._principal(fields["by"]) if "by" in fields else ADMINISTRATOR
-        by = ADMINISTRATOR if by == OURSELVES else by
-        removed = tuple(self._rule_id(one) for one in fields["remove"].sequence()) if "remove" in fields else ()
-        changes: list[Change] = []
-        if "groups" in fields:
-            changes += self._groups(fields["groups"])
-        if "attributes" in fields:
-            changes += self._attributes(fields["attributes"])
-        if "policy_rules" in fields:
-            changes += self._policy_rules(fields["policy_rules"])
-        if "relations" in fields:
-            changes += self._relations(fields["relations"])
-        roles = self.roles.change(fields["roles"]) if "roles" in fields else ()
-        added = read_rules(fields["add"], self.ids) if "add" in fields else []
-        for rule, one in zip(added, fields["add"].sequence() if "add" in fields else (), strict=True):
+        by = fields.maybe("by", self._principal, story.ADMINISTRATOR)
+        removed = tuple(map(self._rule_id, fields.each("remove")))
+        changes: list[Change] = [
+            *self._groups(fields),
+            *self._attributes(fields),
+            *self._policy_rules(fields),
+            *self._relations(fields),
+        ]
+        roles = self.roles.change(fields)
+        added = read_rules(fields.each("add"), self.ids)
+        for rule, one in zip(added, fields.each("add"), strict=True):
             self._check_rule(rule, one)
-        return ChangeStep(node.place, by, removed, tuple(changes), tuple(added), roles)
+        return story.ChangeStep(
+            place=node.place,
+            by=story.ADMINISTRATOR if by == OURSELVES else by,
+            remove=removed,
+            changes=tuple(changes),
+            add=tuple(added),
+            roles=roles,
+        )
 
-    def declare(self, node: YamlNode) -> OtherStep:
+    def declare(self, node: YamlNode) -> story.OtherStep:
         """Types that are declared, or grow."""
         made = [read_type(name, inner) for name, inner in node.mapping().items()]
         if not made:
@@ -234,7 +216,7 @@ class _Steps:
             if not self.denying:
                 self._learn(change.type)
         words = f"type {', '.join(f'`{change.type.name}`' for change in made)}"
-        return OtherStep(node.place, ADMINISTRATOR, tuple(made), words)
+        return story.OtherStep(node.place, story.ADMINISTRATOR, tuple(made), words)
 
     def _learn(self, new: EventType) -> None:
         """Later steps and expectations may name the type; whether it can be declared shows when it is."""
@@ -242,35 +224,37 @@ class _Steps:
         with suppress(HeadgateError):
             self.names.types = types.grow(new, 0) if new.name in types else types.declare(new)
 
-    def retire(self, node: YamlNode) -> OtherStep:
+    def retire(self, node: YamlNode) -> story.OtherStep:
         """A type ends."""
-        return OtherStep(node.place, ADMINISTRATOR, (RetireType(self._type(node)),), f"retire `{node.text()}`")
+        return story.OtherStep(
+            node.place, story.ADMINISTRATOR, (RetireType(self._type(node)),), f"retire `{node.text()}`"
+        )
 
-    def advertise(self, node: YamlNode) -> OtherStep:
+    def advertise(self, node: YamlNode) -> story.OtherStep:
         """A principal says what it will publish."""
         return self._advertisement(node, Advertise, "advertise")
 
-    def unadvertise(self, node: YamlNode) -> OtherStep:
+    def unadvertise(self, node: YamlNode) -> story.OtherStep:
         """A principal will publish it no more."""
         return self._advertisement(node, Unadvertise, "unadvertise")
 
-    def _advertisement(self, node: YamlNode, change: type[Advertise | Unadvertise], words: str) -> OtherStep:
+    def _advertisement(self, node: YamlNode, change: type[Advertise | Unadvertise], words: str) -> story.OtherStep:
         fields = node.fields(("as", "type"), required=("as", "type"))
         principal, type_name = self._principal(fields["as"]), self._type(fields["type"])
-        return OtherStep(node.place, principal, (change(principal, type_name),), f"{words} `{type_name}`")
+        return story.OtherStep(node.place, principal, (change(principal, type_name),), f"{words} `{type_name}`")
 
-    def connect(self, node: YamlNode) -> ConnectStep:
+    def connect(self, node: YamlNode) -> story.ConnectStep:
         """A principal connects, and shows what it has."""
         fields = node.fields(("as", "present"), required=("as",))
         principal = self._principal(fields["as"])
-        shown = fields["present"].sequence() if "present" in fields else ()
+        shown = fields.each("present")
         changes = self.register.shown(principal, shown)
         ids = tuple(dict.fromkeys(one.text() for one in shown))
         self.names.shown.update(() if self.denying else ids)
         forged = tuple(id for id in ids if id in self.register.forged)
-        return ConnectStep(node.place, principal, ids, changes, forged)
+        return story.ConnectStep(node.place, principal, ids, changes, forged)
 
-    def revoke(self, node: YamlNode) -> OtherStep | RoleStep:
+    def revoke(self, node: YamlNode) -> story.OtherStep | story.RoleStep:
         """An issuer takes a statement back, or a credential ends."""
         node = _by_id(node)
         id = node.mapping().get("id")
@@ -278,34 +262,34 @@ class _Steps:
             return self.roles.revoke(node)
         node.fields(("id",))
         change = self.register.revoked(id, keep=not self.denying)
-        return OtherStep(node.place, ADMINISTRATOR, (change,), f"revoke `{id.text()}`")
+        return story.OtherStep(node.place, story.ADMINISTRATOR, (change,), f"revoke `{id.text()}`")
 
-    def hear(self, node: YamlNode) -> OtherStep:
+    def hear(self, node: YamlNode) -> story.OtherStep:
         """An issuer gives a sign of life."""
         change = self.register.heard(node, keep=not self.denying)
-        return OtherStep(node.place, ADMINISTRATOR, (change,), f"hear `{node.text()}`")
+        return story.OtherStep(node.place, story.ADMINISTRATOR, (change,), f"hear `{node.text()}`")
 
-    def advance(self, node: YamlNode) -> AdvanceStep:
+    def advance(self, node: YamlNode) -> story.AdvanceStep:
         """The clock moves on; a step inside `denied` cannot move it."""
         since = self.register.clock
         passed = () if self.denying else self.register.advance(node)
-        return AdvanceStep(node.place, passed, since, self.register.clock)
+        return story.AdvanceStep(node.place, passed, since, self.register.clock)
 
-    def crash(self, node: YamlNode) -> CrashStep:
+    def crash(self, node: YamlNode) -> story.CrashStep:
         if node.data != "pipeline":
             node.refuse(f"`{brief(node.plain())}` cannot crash", "write `crash: pipeline`")
-        return CrashStep(node.place)
+        return story.CrashStep(node.place)
 
-    def claim(self, node: YamlNode) -> DeniedStep | ClaimStep:
+    def claim(self, node: YamlNode) -> story.DeniedStep | story.ClaimStep:
         fields = node.fields(("denied", *CLAIM_KEYS))
         if not fields:
             node.refuse("nothing is claimed", "write `holds`, `lacks`, `state` or `denied`")
         denied = self._denied(node, fields["denied"]) if "denied" in fields else None
         if denied is not None and len(fields) == 1:
             return denied
-        return ClaimStep(node.place, self.roles.claims(fields), self.register.clock, denied)
+        return story.ClaimStep(node.place, self.roles.claims(fields), self.register.clock, denied)
 
-    def _denied(self, node: YamlNode, inner: YamlNode) -> DeniedStep:
+    def _denied(self, node: YamlNode, inner: YamlNode) -> story.DeniedStep:
         fields = inner.fields(("step", "reason"), required=("step", "reason"))
         if self.denying:
             inner.refuse("an `assert` cannot be denied", "name a step that can be refused")
@@ -314,56 +298,45 @@ class _Steps:
             step = self.step(fields["step"])
         finally:
             self.denying = self.roles.denying = False
-        if not isinstance(step, CommitStep | PublishStep):
+        if not isinstance(step, story.CommitStep | story.PublishStep):
             fields["step"].refuse(
                 "a crash, an `advance` or another `assert` cannot be denied", "name a step that can be refused"
             )
-        return DeniedStep(node.place, step, read_reason(fields["reason"]))
+        return story.DeniedStep(node.place, step, read_reason(fields["reason"]))
 
     # -- parts ------------------------------------------------------------------------------------------------
 
-    def _groups(self, node: YamlNode) -> list[Change]:
-        changes: list[Change] = []
-        for group, inner in node.mapping().items():
-            if group not in self.state.groups:
-                inner.refuse(f"no group `{brief(group)}`", "declare it in `groups`")
-            fields = inner.fields(("add", "remove"))
-            for key, change in (("remove", RemoveMember), ("add", AddMember)):
-                members = fields[key].sequence() if key in fields else ()
-                changes += [change(group, one.text(), self._is_value(one, key)) for one in members]
-        return changes
+    def _groups(self, fields: YamlFields) -> Iterator[Change]:
+        for group, inner in self._declared(fields, "groups", "group", self.state.groups):
+            edits = inner.fields(("add", "remove"))
+            yield from (RemoveMember(group, one.text(), self._is_value(one, "remove")) for one in edits.each("remove"))
+            yield from (AddMember(group, one.text(), self._is_value(one, "add")) for one in edits.each("add"))
 
-    def _attributes(self, node: YamlNode) -> list[Change]:
-        return [
-            SetAttribute(principal, name, value.scalar())
-            for principal, inner in self._by_principal(node)
-            for name, value in inner.mapping().items()
-        ]
+    def _attributes(self, fields: YamlFields) -> Iterator[Change]:
+        for principal, inner in self._declared(fields, "attributes", "principal", self.state.principals):
+            yield from (SetAttribute(principal, name, value.scalar()) for name, value in inner.mapping().items())
 
-    def _policy_rules(self, node: YamlNode) -> list[Change]:
-        return [
-            SetPolicyRule(principal, None if inner.data is None else read_condition(inner))
-            for principal, inner in self._by_principal(node)
-        ]
+    def _policy_rules(self, fields: YamlFields) -> Iterator[Change]:
+        for principal, inner in self._declared(fields, "policy_rules", "principal", self.state.principals):
+            yield SetPolicyRule(principal, None if inner.data is None else read_condition(inner))
 
-    def _by_principal(self, node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
-        for principal, inner in node.mapping().items():
-            if principal not in self.state.principals:
-                inner.refuse(f"no principal `{brief(principal)}`", "declare it in `principals`")
-            yield principal, inner
-
-    def _relations(self, node: YamlNode) -> list[Change]:
-        changes: list[Change] = []
-        for relation, inner in node.mapping().items():
-            if relation not in self.state.relations:
-                inner.refuse(f"no relation `{brief(relation)}`", "declare it in `relations`")
-            fields = inner.fields(("add", "remove"))
+    def _relations(self, fields: YamlFields) -> Iterator[Change]:
+        for relation, inner in self._declared(fields, "relations", "relation", self.state.relations):
+            edits = inner.fields(("add", "remove"))
             for key, change in (("remove", RemoveRow), ("add", AddRow)):
-                rows = fields[key].sequence() if key in fields else ()
-                changes += [change(relation, tuple(value.scalar() for value in row.sequence())) for row in rows]
-        return changes
+                rows = (tuple(value.scalar() for value in row.sequence()) for row in edits.each(key))
+                yield from (change(relation, row) for row in rows)
 
-    def _check_rule(self, rule: RuleText, node: YamlNode) -> None:
+    def _declared(
+        self, fields: YamlFields, key: str, what: str, known: Collection[str]
+    ) -> Iterator[tuple[str, YamlNode]]:
+        """The entries of a key, by the names of what is declared."""
+        for name, inner in fields.entries(key):
+            if name not in known:
+                inner.refuse(f"no {what} `{brief(name)}`", f"declare it in `{what}s`")
+            yield name, inner
+
+    def _check_rule(self, rule: story.RuleText, node: YamlNode) -> None:
         fields = node.mapping()
         if "who" in fields:
             self._principal_or_group(fields["who"])
@@ -441,26 +414,24 @@ def _beginning(node: YamlNode) -> dict[str, Any]:
 _AUDITED: Final = re.compile(r"(entered|ended|refused):(.+)@[0-9]+")
 
 
-def read_expect(node: YamlNode | None, names: StepNames) -> Expect:
+def read_expect(node: YamlNode | None, names: StepNames) -> story.Expect:
     """The `expect` of a file; without one, nothing is delivered and nothing refused."""
-    if node is None:
-        return Expect()
-    fields = node.fields(("deliveries", "rejected", "versions"), later=("signals",))
-    deliveries: dict[str, tuple[Expected, ...]] = {}
-    for id, events in fields["deliveries"].mapping().items() if "deliveries" in fields else ():
+    fields = YamlFields() if node is None else node.fields(("deliveries", "rejected", "versions"), later=("signals",))
+    deliveries: dict[str, tuple[story.Expected, ...]] = {}
+    for id, events in fields.entries("deliveries"):
         if id not in names.subscriptions:
             events.refuse(f"no subscription `{brief(id)}`", "its id is that of a `subscribe` step")
         deliveries[id] = tuple(_expected(one, names) for one in events.sequence())
     rejected: dict[str, str] = {}
-    for id, reason in fields["rejected"].mapping().items() if "rejected" in fields else ():
+    for id, reason in fields.entries("rejected"):
         if id not in names.events and id not in names.subscriptions | names.shown | names.credentials:
             reason.refuse(f"no event `{brief(id)}`", "its id is that of a `publish` step")
         rejected[id] = read_reason(reason)
     versions: dict[str, int] = {}
-    for id, version in fields["versions"].mapping().items() if "versions" in fields else ():
+    for id, version in fields.entries("versions"):
         _event(id, version, names)
         versions[id] = version.integer()
-    return Expect(deliveries, rejected, versions)
+    return story.Expect(deliveries, rejected, versions)
 
 
 def _type_of(id: str, names: StepNames) -> str | None:
@@ -482,15 +453,15 @@ def _event(id: str, node: YamlNode, names: StepNames) -> str:
     return id
 
 
-def _expected(node: YamlNode, names: StepNames) -> Expected:
+def _expected(node: YamlNode, names: StepNames) -> story.Expected:
     """A bare id, or one id with the whole view."""
     if not isinstance(node.data, dict):
-        return Expected(_event(node.text(), node, names))
+        return story.Expected(_event(node.text(), node, names))
     fields = node.mapping()
     if len(fields) != 1:
         node.refuse("an expected delivery is an event id, or one id with its view", "write `{e1: {attribute: value}}`")
     ((id, view),) = fields.items()
-    return Expected(_event(id, view, names), _view(view, _type_of(id, names) or "", names.types))
+    return story.Expected(_event(id, view, names), _view(view, _type_of(id, names) or "", names.types))
 
 
 def _view(node: YamlNode, type_name: str, types: Catalog) -> Mapping[str, object]:

@@ -35,7 +35,7 @@ from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import EPOCH, brief
-from headgate.scenario.format.yamlfile import SourcePlace, YamlNode
+from headgate.scenario.format.yamlfile import INTEGER, TEXT, SourcePlace, YamlFields, YamlNode
 
 ADMINISTRATOR: Final = "@administrator"
 """The domain's own principal in a scenario; no principal of a file can have this name."""
@@ -47,9 +47,9 @@ class RuleText:
 
     place: SourcePlace
     id: str
-    who: str
     actions: frozenset[Action]
-    type: str
+    who: str = ""
+    type: str = "*"
     where: str | None = None
     attributes: tuple[str, ...] | None = None
     forced: Mapping[str, object] = field(default_factory=dict)
@@ -59,6 +59,8 @@ class RuleText:
     role: str | None = None
     """Whom it speaks to by role; then `who` is empty."""
     attested: bool = False
+    body: Mapping[str, object] = field(default_factory=dict)
+    """As the file has it, which is as a gateway is sent it."""
 
     def change(self) -> AddRule:
         """The change that adds it, or why it cannot be."""
@@ -528,39 +530,30 @@ def read_narration(node: YamlNode, named: StoryNames) -> Narration:
     fields = node.fields(_STORY_KEYS, ("opening", "source", "readers", "question", "moral"))
     organisations = {
         name: tuple(_known(one, named.principals, "principal") for one in members.sequence())
-        for name, members in (fields["organisations"].mapping() if "organisations" in fields else {}).items()
+        for name, members in fields.entries("organisations")
     }
     if organisations and "domain" not in fields:
         node.refuse("the key `domain` is missing", "name the organisation that the domain is in")
     return Narration(
-        opening=fields["opening"].text(),
-        source=fields["source"].text(),
-        readers=tuple(_reader(id, one, named) for id, one in fields["readers"].mapping().items()),
+        readers=tuple(_reader(id, one, named) for id, one in fields.entries("readers")),
         question=_question(fields["question"], named),
-        moral=fields["moral"].text(),
-        asides={
-            _subscription(id, one, named): one.text()
-            for id, one in (fields["asides"].mapping() if "asides" in fields else {}).items()
-        },
+        asides={_subscription(id, one, named): one.text() for id, one in fields.entries("asides")},
         organisations=organisations,
         domain=_known(fields["domain"], organisations, "organisation") if "domain" in fields else "",
-        tries=tuple(_try(one) for one in (fields["tries"].sequence() if "tries" in fields else ())),
+        tries=tuple(map(_try, fields.each("tries"))),
+        **fields.given(opening=TEXT, source=TEXT, moral=TEXT),
     )
 
 
-def read_line(fields: Mapping[str, YamlNode], named: StoryNames) -> StoryLine:
+def read_line(fields: YamlFields, named: StoryNames) -> StoryLine:
     """The narrator's keys of a step."""
-    return StoryLine(
-        say=fields["say"].text() if "say" in fields else "",
-        note=fields["note"].text() if "note" in fields else "",
-        show=tuple(_exhibit(one, named) for one in fields["show"].sequence()) if "show" in fields else (),
-    )
+    shown = tuple(_exhibit(one, named) for one in fields.each("show"))
+    return StoryLine(show=shown, **fields.given(say=TEXT, note=TEXT))
 
 
 def _reader(id: str, node: YamlNode, named: StoryNames) -> StoryReader:
     fields = node.fields(("title", "sees", "width"), ("title", "sees"))
-    width = fields["width"].integer() if "width" in fields else 0
-    return StoryReader(_subscription(id, node, named), fields["title"].text(), fields["sees"].text(), width)
+    return StoryReader(_subscription(id, node, named), **fields.given(title=TEXT, sees=TEXT, width=INTEGER))
 
 
 def _question(node: YamlNode, named: StoryNames) -> StoryQuestion:
@@ -590,7 +583,7 @@ def _exhibit(node: YamlNode, named: StoryNames) -> Exhibit:
         case "guests":
             return GuestsExhibit(title, _statements(shown, named))
         case "checks":
-            columns = tuple(one.text() for one in fields["columns"].sequence()) if "columns" in fields else ()
+            columns = tuple(map(TEXT, fields.each("columns")))
             return ChecksExhibit(title, columns, tuple(_check(one, len(columns), named) for one in shown.sequence()))
         case _:
             if shown.flag() is not True:

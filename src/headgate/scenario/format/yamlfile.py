@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, NoReturn, TypeAlias
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar, overload
 
 import yaml
 
@@ -27,6 +27,7 @@ MAX_NODES: Final = 200_000
 MAX_DEPTH: Final = 50
 """Nesting of one file."""
 
+T = TypeVar("T")
 Scalar: TypeAlias = bool | int | float | str | None
 
 _LINE: Final = re.compile(r"\bline ([1-9][0-9]{0,8})\b")
@@ -124,6 +125,10 @@ class YamlNode:
             self.refuse(f"{self._shown()} is not a list", "write `[...]`, or `- ` before each item")
         return self.data
 
+    def several(self) -> tuple[YamlNode, ...]:
+        """The items of a list, or the one thing that stands in its place."""
+        return self.data if isinstance(self.data, tuple) else (self,)
+
     def mapping(self) -> dict[str, YamlNode]:
         """A mapping whose keys are text."""
         if not isinstance(self.data, dict):
@@ -135,9 +140,7 @@ class YamlNode:
             entries[key] = node
         return entries
 
-    def fields(
-        self, known: Collection[str], required: Collection[str] = (), later: Collection[str] = ()
-    ) -> dict[str, YamlNode]:
+    def fields(self, known: Collection[str], required: Collection[str] = (), later: Collection[str] = ()) -> YamlFields:
         """A mapping with these keys and no others; keys in `later` belong to the format, but cannot be run yet."""
         entries = self.mapping()
         for key, node in entries.items():
@@ -148,7 +151,7 @@ class YamlNode:
         for key in required:
             if key not in entries:
                 self.refuse(f"the key `{key}` is missing")
-        return entries
+        return YamlFields(entries)
 
     def plain(self) -> Any:
         """The data without places."""
@@ -172,6 +175,36 @@ class YamlNode:
                 return f"`{str(self.data).lower()}`"
             case _:
                 return f"`{brief(self.data)}`"
+
+
+class YamlFields(dict[str, YamlNode]):
+    """The keys of a mapping that a file gives."""
+
+    def given(self, **readers: Callable[[YamlNode], Any]) -> dict[str, Any]:
+        """What is given of these keys, each as its reader has it: arguments for what has defaults."""
+        return {key: read(self[key]) for key, read in readers.items() if key in self}
+
+    @overload
+    def maybe(self, key: str, read: Callable[[YamlNode], T]) -> T | None: ...
+    @overload
+    def maybe(self, key: str, read: Callable[[YamlNode], T], default: T) -> T: ...
+    def maybe(self, key: str, read: Callable[[YamlNode], T], default: T | None = None) -> T | None:
+        """A key as its reader has it; where it is left out, the default."""
+        return read(self[key]) if key in self else default
+
+    def each(self, key: str) -> tuple[YamlNode, ...]:
+        """The items of a list; none where it is left out."""
+        return self[key].sequence() if key in self else ()
+
+    def entries(self, key: str) -> Iterable[tuple[str, YamlNode]]:
+        """The entries of a mapping; none where it is left out."""
+        return self[key].mapping().items() if key in self else ()
+
+
+TEXT: Final = YamlNode.text
+NAME: Final = YamlNode.name
+FLAG: Final = YamlNode.flag
+INTEGER: Final = YamlNode.integer
 
 
 def nearest(key: str, known: Collection[str]) -> str:

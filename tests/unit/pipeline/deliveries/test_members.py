@@ -7,14 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.pipeline.deliveries import contains, pack, unpack
+from headgate.pipeline.deliveries import contains, pack
 
 
 @given(st.one_of(st.sets(st.integers(0, 300)), st.sets(st.integers(0, 2**31 - 1), max_size=20)))
 def test_exactly_what_was_packed_is_in_it(numbers: set[int]) -> None:
     packed = pack(np.array(sorted(numbers), np.int32))
-    assert unpack(packed).tolist() == sorted(numbers)
-    near = {n + d for n in numbers for d in (-9, -8, -1, 0, 1, 8, 9)} | {0, 2**31 - 1, -1}
+    near = {n + d for n in numbers for d in (-9, -8, -1, 0, 1, 8, 9)} | {*range(-1, 310), 2**31 - 1}
     assert {n for n in near if contains(packed, n)} == numbers & near
     assert len(packed) <= 5 + 4 * len(numbers)
 

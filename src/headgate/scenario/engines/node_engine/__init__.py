@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from headgate.scenario.engines.node_engine.world import NodeWorld
-from headgate.scenario.engines.play import ScenarioOutcome, play_on
+from headgate.scenario.engines.play import ScenarioOutcome, play
 from headgate.scenario.engines.spark_engine import CrashingPipeline, choice_of, story_directory
 from headgate.scenario.format.story import Scenario
 
@@ -19,6 +19,6 @@ def run_node(scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:
         choice = choice_of(scenario, seed)
         world = NodeWorld(scenario, directory, lambda domain: CrashingPipeline(domain, session, choice))
         try:
-            return play_on(scenario, world)
+            return play(scenario, world)
         finally:
             world.close()

@@ -21,15 +21,11 @@ from headgate.client.sync import LoopThread
 from headgate.gateway.http.app import create_app
 from headgate.gateway.runtime import Gateway
 from headgate.gateway.serve import Server, server
-from headgate.ledger import Ledger
 from headgate.model.values import EPOCH
 from headgate.node.config import Config, Files, example
 from headgate.node.domain import Domain
 from headgate.node.logs import ROOT, AccessLog, Application
 from headgate.node.processes import listen
-from headgate.pipeline.deliveries import DeliveryStore
-from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.paths import Paths
 from headgate.trust import positions
 from headgate.trust.keys import PrivateKey
 
@@ -84,11 +80,7 @@ class ServedNode:
         broker.save(self.files.broker_key)
         positions.make_key(self.files.position_key)
         self._broker = broker.public.did
-        paths = Paths(self.files.data)
-        ledger = Ledger.create(paths.ledger, administrator=administrator, clock=self.clock.read)
-        self.domain = Domain(
-            self.files.data, ledger, EventLog.create(paths.log), DeliveryStore.create(paths.deliveries)
-        )
+        self.domain = Domain.create(self.files.data, self.clock.read, administrator=administrator)
         logging.getLogger(ROOT).addHandler(logging.NullHandler())
         self._loop = LoopThread()
         self._gateways: dict[str, tuple[Server, int]] = {}

@@ -10,16 +10,15 @@ commands on it do. Expressions go as the file writes them. Versions and ids are 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, Protocol, assert_never
-
-import msgspec
 
 from headgate.client.aio import Client
 from headgate.client.errors import SubscriptionEnded
@@ -27,41 +26,11 @@ from headgate.client.subscription import Delivery, Subscription
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.views import may_connect
-from headgate.gateway.http.change_requests import ANY
 from headgate.gateway.roles.announcing import AUDITED, Auditor
 from headgate.lang import render_condition
 from headgate.lang.render import render_role
+from headgate.model import changes
 from headgate.model.authority import Certificate, Identity, RevocationList
-from headgate.model.changes import (
-    AddMember,
-    AddRow,
-    AddRule,
-    Advertise,
-    Batch,
-    Change,
-    DeclareType,
-    ElectRole,
-    EndCredential,
-    EnterRole,
-    GrantRole,
-    HearPeer,
-    MirrorRole,
-    PassRevocation,
-    Present,
-    ReinstateRole,
-    RemoveMember,
-    RemovePeer,
-    RemoveRow,
-    RetireType,
-    Revoke,
-    RevokeRole,
-    SetAttribute,
-    SetPeer,
-    SetPolicyRule,
-    SetRolefile,
-    Unadvertise,
-    WatchRecords,
-)
 from headgate.model.errors import (
     BadDefinition,
     BadStatement,
@@ -73,30 +42,12 @@ from headgate.model.errors import (
 )
 from headgate.model.rights import Action, Rule
 from headgate.model.state import State
-from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, conform
 from headgate.node.domain import Domain
-from headgate.protocol import messages as wire
 from headgate.scenario.engines.node_engine.served_node import MAIN, ServedNode
 from headgate.scenario.engines.node_engine.story_keys import AuditNames, IssuedCredentials, StoryKeys, StoryVersions
 from headgate.scenario.engines.play import Got, turned_roles, wrong
-from headgate.scenario.format.story import (
-    ChangeStep,
-    Claim,
-    CommitStep,
-    ConnectStep,
-    HoldingClaim,
-    OtherStep,
-    PublishStep,
-    RoleStep,
-    RuleText,
-    Scenario,
-    StateClaim,
-    SubscribeStep,
-    SubscriptionText,
-    UnsubscribeStep,
-    batch_of,
-)
+from headgate.scenario.format import story
 
 _LOOK_SECONDS: Final = 0.01
 """How often it is looked whether the gateway has published what became of roles."""
@@ -115,7 +66,7 @@ class StoryPipeline(Protocol):
 class NodeWorld:
     """A node in a directory, and the clients of a story."""
 
-    def __init__(self, scenario: Scenario, directory: Path, pipeline: Callable[[Domain], StoryPipeline]) -> None:
+    def __init__(self, scenario: story.Scenario, directory: Path, pipeline: Callable[[Domain], StoryPipeline]) -> None:
         self._keys = StoryKeys(scenario)
         self._node = ServedNode(directory, self._keys.administrator)
         self._domain = self._node.domain
@@ -125,7 +76,6 @@ class NodeWorld:
         self._auditor = Auditor(self._node.files.data / AUDITED, self._domain.ledger)
         self._versions = StoryVersions()
         self._credentials = IssuedCredentials()
-        self._roles = StoryRoles(self._node, self._client, self._keys.administrator, self._credentials)
         self._audit = AuditNames(self._versions, self._credentials)
         self._readers: list[Reader] = []
         self._subscribers: dict[str, str] = {}
@@ -144,14 +94,14 @@ class NodeWorld:
         """The newest state."""
         return self._domain.ledger.state()
 
-    def wrong(self, claim: Claim, at: datetime) -> str | None:
+    def wrong(self, claim: story.Claim, at: datetime) -> str | None:
         """What is wrong about a claim, as the ledger of the node has it."""
         match claim:
-            case HoldingClaim():
+            case story.HoldingClaim():
                 return wrong(claim, self.state(), at)
-            case StateClaim(id=id, statement=None):
+            case story.StateClaim(id=id, statement=None):
                 return wrong(replace(claim, id=self._credentials.node_id(id)), self.state(), at)
-            case StateClaim(id=id):
+            case story.StateClaim(id=id):
                 return wrong(replace(claim, statement=self._keys.statement_key(id)), self.state(), at)
             case _:
                 assert_never(claim)
@@ -165,7 +115,7 @@ class NodeWorld:
 
     # -- versions and the clock ---------------------------------------------------------------------------------
 
-    def begin(self, policy: Batch) -> None:  # noqa: ARG002 - it is the scenario's, with keys
+    def begin(self, policy: changes.Batch) -> None:  # noqa: ARG002 - it is the scenario's, with keys
         """Put the first policy in force, as the operator does, and start the node."""
         self._domain.commit(self._keys.policy())
         self._versions.add(self._domain.ledger.version)
@@ -211,7 +161,7 @@ class NodeWorld:
 
     # -- steps --------------------------------------------------------------------------------------------------
 
-    def publish(self, step: PublishStep) -> int:
+    def publish(self, step: story.PublishStep) -> int:
         """Publish an event at the gateway of its stream; the version it was admitted at."""
         draft = step.draft
         client = self._client(draft.publisher, draft.origin, step.stream)
@@ -223,65 +173,122 @@ class NodeWorld:
         (place,) = self._note_events()
         return self._versions.of_story(self._domain.event(*place).version)
 
-    def take(self, step: CommitStep) -> None:
+    def take(self, step: story.CommitStep) -> None:
         """Take a step by requests of the principals who take it."""
         before = self._domain.ledger.version
         try:
             self._take(step)
         except RoleDenied:
             for position in self._note_events():
-                assert isinstance(step, RoleStep)
-                assert isinstance(step.request, EnterRole)
+                assert isinstance(step, story.RoleStep)
+                assert isinstance(step.request, changes.EnterRole)
                 self._audit.refused(self._domain.event(*position), step.request.id)
             raise
         self._made_version(before)
 
-    def _take(self, step: CommitStep) -> None:
+    def _take(self, step: story.CommitStep) -> None:
         match step:
-            case SubscribeStep(_, subscriptions):
+            case story.SubscribeStep(_, subscriptions):
                 self._subscribe(subscriptions)
-            case UnsubscribeStep(_, id):
+            case story.UnsubscribeStep(_, id):
                 client = self._client(self._subscribers.get(id, self._keys.administrator))
                 with _not_found_as(UnknownName):
                     self._node.run(client.unsubscribe(id))
-            case ChangeStep(_, by):
+            case story.ChangeStep(_, by):
                 client = self._client(by)
-                self._node.run(client.change(operations_of(step, self.state())))
-            case ConnectStep(_, principal, shown):
+                self._node.run(client.change(_operations(step, self.state())))
+            case story.ConnectStep(_, principal, shown):
                 self._connect(principal, shown)
-            case RoleStep(_, MirrorRole()):
+            case story.RoleStep(_, changes.MirrorRole()):
                 self._heard_of_peers(step)
-            case RoleStep():
-                self._roles.take(step, self.state())
-            case OtherStep():
+            case story.RoleStep():
+                self._ask(step, self.state())
+            case story.OtherStep():
                 self._other(step)
             case _:
                 assert_never(step)
 
-    def _other(self, step: OtherStep) -> None:
+    def _other(self, step: story.OtherStep) -> None:
         match step.changes:
-            case [Advertise(principal, name)]:
+            case [changes.Advertise(principal, name)]:
                 self._node.run(self._client(principal).advertise(name))
-            case [Unadvertise(principal, name)]:
+            case [changes.Unadvertise(principal, name)]:
                 with suppress(NotFound):  # what is not advertised is taken back without effect
                     self._node.run(self._client(principal).unadvertise(name))
-            case [Revoke(found)]:
+            case [changes.Revoke(found)]:
                 self._hear(found)
-            case [SetPeer() | HearPeer(), *_] | []:
+            case [changes.SetPeer() | changes.HearPeer(), *_] | []:
                 self._heard_of_peers(step)
-            case changes:
-                self._node.run(self._client(step.by).change(encoded(facts(changes))))
+            case others:
+                self._node.run(self._client(step.by).change([_operation(change) for change in others]))
 
-    def _heard_of_peers(self, step: OtherStep | RoleStep) -> None:
+    def _heard_of_peers(self, step: story.OtherStep | story.RoleStep) -> None:
         """Put what a service of another domain says into the ledger, as the process does that follows it."""
-        batch = batch_of(step, self.state())
+        batch = story.batch_of(step, self.state())
         self._domain.commit(replace(batch, author=self._keys.administrator))
-        if isinstance(step, RoleStep) and isinstance(step.request, MirrorRole):
+        if isinstance(step, story.RoleStep) and isinstance(step.request, changes.MirrorRole):
             self._credentials.add(step.request.id, step.request.id)
+
+    # -- roles --------------------------------------------------------------------------------------------------
+
+    def _ask(self, step: story.RoleStep, state: State) -> None:
+        """Ask something of a role service, as a client; what the service does by itself is the administrator's."""
+        known, run = self._credentials, self._node.run
+        match step.request:
+            case changes.GrantRole(id, service, role, args, to, instance, appointment, until):
+                roles = self._administrator.roles
+                granted = run(
+                    roles.grant(service, role, to, args, appointment=appointment, until=until, instance=instance)
+                )
+                known.add(id, granted.memberships[0].id)
+            case changes.EnterRole(id, service, role, args, principal, using, _, instance, origin):
+                roles = self._client(principal, origin).roles
+                entered = run(roles.enter(service, role, args, using=known.node_ids(using), instance=instance))
+                known.add(id, entered.memberships[0].id)
+            case changes.ElectRole(id, service, role, args, principal, using) as asked:
+                elected = run(
+                    self._client(principal).roles.elect(
+                        service,
+                        role,
+                        args,
+                        to=[render_role(required) for required in asked.required],
+                        anyone=not asked.required,
+                        until=asked.until,
+                        revoke_on_exit=asked.revoke_on_exit,
+                        using=known.node_ids(using),
+                        instance=asked.instance,
+                    )
+                )
+                known.add(id, elected.election.id)
+            case changes.EndCredential(id, by):
+                self._end(known.node_id(id), by, state)
+            case changes.PassRevocation(election, by, to):
+                # One that has ended is not found, whoever asks.
+                client, election = self._client(by), known.node_id(election)
+                with _denied_not_hidden() if election in state.roles.elections else nullcontext():
+                    run(client.roles.pass_revocation(election, to))
+            case changes.RevokeRole() | changes.ReinstateRole() as asked:
+                roles = self._client(asked.principal).roles
+                take = roles.revoke_role if isinstance(asked, changes.RevokeRole) else roles.reinstate
+                shown = known.node_ids(asked.using)
+                run(take(asked.service, asked.role, asked.args, using=shown, instance=asked.instance))
+            case _:
+                raise AssertionError("that is nothing that is asked of a role service")
+
+    def _end(self, id: str, by: str | None, state: State) -> None:
+        """End a membership or an election, as its holder, its elector or the service itself."""
+        client = self._administrator if by is None else self._client(by)
+        if id not in state.roles.memberships and id not in state.roles.elections:
+            return
+        with _denied_not_hidden():
+            if by is not None and id in state.roles.memberships:
+                self._node.run(client.roles.exit(id))
+            else:
+                self._node.run(client.roles.revoke(id=id))
 
     # -- subscriptions ------------------------------------------------------------------------------------------
 
-    def _subscribe(self, wanted: tuple[SubscriptionText, ...]) -> None:
+    def _subscribe(self, wanted: tuple[story.SubscriptionText, ...]) -> None:
         """Make subscriptions, all or none."""
         made: list[Reader] = []
         try:
@@ -294,7 +301,7 @@ class NodeWorld:
         finally:
             self._readers += made
 
-    def _subscribed(self, text: SubscriptionText) -> Reader:
+    def _subscribed(self, text: story.SubscriptionText) -> Reader:
         self._check_free(text)
         before = sum(1 for reader in self._readers if reader.id == text.id)  # each is read to its end, by one client
         client = self._node.client(self._keys.key(text.principal), text.origin, number=before)
@@ -317,7 +324,7 @@ class NodeWorld:
         number = max(number for number, (one, _) in enumerate(every) if one.id == name)
         return Reader(text.id, number, client, made)
 
-    def _check_free(self, text: SubscriptionText) -> None:
+    def _check_free(self, text: story.SubscriptionText) -> None:
         """Refuse an id that is in use: the format has one name space, where a node has one for each principal."""
         holder = self._subscribers.get(text.id)
         if holder is not None and ledger_id(self._keys.principal(holder), text.id) in self.state().subscriptions:
@@ -354,7 +361,9 @@ class NodeWorld:
         shut_out = sorted(name for name in readers if not may_connect(state, name))
         if shut_out:
             let_in = [Rule(f"after the story: {name}", name, frozenset({Action.CONNECT}), "*") for name in shut_out]
-            self._domain.commit(Batch(self._keys.administrator, tuple(AddRule(rule, first=True) for rule in let_in)))
+            self._domain.commit(
+                changes.Batch(self._keys.administrator, tuple(changes.AddRule(rule, first=True) for rule in let_in))
+            )
 
     # -- statements ---------------------------------------------------------------------------------------------
 
@@ -384,8 +393,8 @@ class NodeWorld:
     def _present_unsigned(self, principal: str, statements: Sequence[Certificate | Identity]) -> None:
         """Put certificates into the ledger that a file may show and nobody can sign: their conditions name groups."""
         given = tuple(self._keys.keyed(one) for one in statements if isinstance(one, Certificate))
-        present = Present(self._keys.principal(principal), given, self._node.clock.now)
-        self._domain.commit(Batch(self._keys.administrator, (present,)))
+        present = changes.Present(self._keys.principal(principal), given, self._node.clock.now)
+        self._domain.commit(changes.Batch(self._keys.administrator, (present,)))
         with self._node.showing(self._keys.key(principal), ()):
             pass
 
@@ -447,84 +456,6 @@ def view_of(delivery: Delivery, kinds: Mapping[str, Kind]) -> dict[str, Value]:
     return {name: None if value is None else conform(kinds[name], value) for name, value in delivery.data.items()}
 
 
-class ClientOf(Protocol):
-    """Who gives the client of a principal."""
-
-    def __call__(self, principal: str, origin: str | None = None) -> Client:
-        """A client with a session, or why there can be none."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoryRoles:
-    """Asks for roles in the name of principals."""
-
-    node: ServedNode
-    client: ClientOf
-    administrator: str
-    credentials: IssuedCredentials
-
-    def take(self, step: RoleStep, state: State) -> None:
-        """Carry out a step about roles."""
-        known, run = self.credentials, self.node.run
-        match step.request:
-            case GrantRole(id, service, role, args, to, instance, appointment, until):
-                roles = self.client(self.administrator).roles
-                granted = run(
-                    roles.grant(service, role, to, args, appointment=appointment, until=until, instance=instance)
-                )
-                known.add(id, granted.memberships[0].id)
-            case EnterRole(id, service, role, args, principal, using, _, instance, origin):
-                roles = self.client(principal, origin).roles
-                entered = run(roles.enter(service, role, args, using=known.node_ids(using), instance=instance))
-                known.add(id, entered.memberships[0].id)
-            case ElectRole(id, service, role, args, principal, using) as asked:
-                elected = run(
-                    self.client(principal).roles.elect(
-                        service,
-                        role,
-                        args,
-                        to=[render_role(required) for required in asked.required],
-                        anyone=not asked.required,
-                        until=asked.until,
-                        revoke_on_exit=asked.revoke_on_exit,
-                        using=known.node_ids(using),
-                        instance=asked.instance,
-                    )
-                )
-                known.add(id, elected.election.id)
-            case EndCredential(id, by):
-                self._end(known.node_id(id), by, state)
-            case PassRevocation(election, by, to):
-                self._pass(known.node_id(election), by, to, state)
-            case RevokeRole(service, role, pattern, principal, using, _, instance):
-                roles = self.client(principal).roles
-                run(roles.revoke_role(service, role, pattern, using=known.node_ids(using), instance=instance))
-            case ReinstateRole(service, role, pattern, principal, using, _, instance):
-                roles = self.client(principal).roles
-                run(roles.reinstate(service, role, pattern, using=known.node_ids(using), instance=instance))
-            case SetRolefile() | MirrorRole() | HearPeer() | SetPeer() | RemovePeer() | WatchRecords():
-                raise AssertionError("that is nothing that is asked of a role service")
-            case _:
-                assert_never(step.request)
-
-    def _pass(self, id: str, by: str, to: str, state: State) -> None:
-        """Let another take an election back; one that has ended is not found, whoever asks."""
-        client = self.client(by)
-        with _denied_not_hidden() if id in state.roles.elections else nullcontext():
-            self.node.run(client.roles.pass_revocation(id, to))
-
-    def _end(self, id: str, by: str | None, state: State) -> None:
-        """End a membership or an election, as its holder, its elector or the service itself."""
-        client = self.client(self.administrator if by is None else by)
-        if id not in state.roles.memberships and id not in state.roles.elections:
-            return
-        with _denied_not_hidden():
-            if by is not None and id in state.roles.memberships:
-                self.node.run(client.roles.exit(id))
-            else:
-                self.node.run(client.roles.revoke(id=id))
-
-
 @contextmanager
 def _denied_not_hidden() -> Iterator[None]:
     """A gateway does not tell strangers that a credential is there; the format tells that it is not theirs."""
@@ -534,76 +465,26 @@ def _denied_not_hidden() -> Iterator[None]:
         raise RoleDenied(error.message, failure="misuse", remedy=error.remedy) from None
 
 
-def operations_of(step: ChangeStep, state: State) -> list[dict[str, Any]]:
+def _operations(step: story.ChangeStep, state: State) -> list[dict[str, Any]]:
     """A change of policy: rules that are in force removed, then facts, then rolefiles, then rules added."""
     in_force = {rule.id for rule in state.rules}
-    ops: list[wire.ChangeOp] = [wire.RemoveRuleOp(id) for id in dict.fromkeys(step.remove) if id in in_force]
-    ops += facts(step.changes)
-    ops += [wire.SetRolefileOp(rolefile.service, rolefile.text) for rolefile in step.roles]
-    ops += [wire.AddRuleOp(_rule(rule)) for rule in step.add]
-    return encoded(ops)
+    return [
+        *({"op": "remove-rule", "id": id} for id in dict.fromkeys(step.remove) if id in in_force),
+        *map(_operation, step.changes),
+        *({"op": "set-rolefile", "service": one.service, "text": one.text} for one in step.roles),
+        *({"op": "add-rule", "rule": rule.body} for rule in step.add),
+    ]
 
 
-def encoded(ops: Iterable[wire.ChangeOp]) -> list[dict[str, Any]]:
-    """Operations as a client sends them."""
-    return [msgspec.to_builtins(op) for op in ops]
-
-
-def facts(changes: Iterable[Change]) -> Iterator[wire.ChangeOp]:
-    """Changes of members, rows, attributes, policy rules and types."""
-    for change in changes:
-        match change:
-            case AddMember(group, member, value):
-                yield wire.AddMemberOp(group, member, value)
-            case RemoveMember(group, member, value):
-                yield wire.RemoveMemberOp(group, member, value)
-            case AddRow(relation, row):
-                yield wire.AddRowOp(relation, _scalars(row))
-            case RemoveRow(relation, row):
-                yield wire.RemoveRowOp(relation, _scalars(row))
-            case SetAttribute(principal, name, value):
-                yield wire.SetAttributeOp(principal, name, _scalar(value))
-            case SetPolicyRule(principal, rule):
-                yield wire.SetPolicyRuleOp(principal, None if rule is None else render_condition(rule))
-            case DeclareType(declared):
-                yield wire.DeclareTypeOp(declared.name, _type(declared))
-            case RetireType(name):
-                yield wire.RetireTypeOp(name)
-            case _:
-                raise AssertionError(f"no step makes a change of the kind {type(change).__name__}")
-
-
-def _rule(rule: RuleText) -> wire.RuleBody:
-    attributes: list[str] | dict[str, wire.Scalar] | None = None
-    if rule.attributes is not None:
-        attributes = list(rule.attributes)
-        if rule.forced:
-            attributes = {name: _scalar(rule.forced.get(name, ANY)) for name in rule.attributes}
-    return wire.RuleBody(
-        id=rule.id,
-        may=sorted(action.value for action in rule.actions),
-        type=rule.type,
-        where=rule.where,
-        attributes=attributes,
-        effect=rule.effect.value,
-        disclose=rule.disclose,
-        first=rule.first,
-        who=None if rule.role is not None else rule.who,
-        role=rule.role,
-        attested=rule.attested,
-    )
-
-
-def _type(declared: EventType) -> wire.TypeRequest:
-    kinds: Any = {name: kind.value for name, kind in declared.attributes.items()}
-    return wire.TypeRequest(attributes=kinds, extends=declared.parent, key=list(declared.key), owner=declared.owner)
-
-
-def _scalars(row: Iterable[object]) -> list[wire.Scalar]:
-    return [_scalar(value) for value in row]
-
-
-def _scalar(value: object) -> wire.Scalar:
-    """A value as JSON has it; the file has no others."""
-    assert value is None or isinstance(value, bool | int | float | str), "what a file writes is plain"
-    return value
+def _operation(change: changes.Change) -> dict[str, Any]:
+    """A change of members, rows, attributes, policy rules or types, as a client sends it."""
+    op = re.sub(r"\B(?=[A-Z])", "-", type(change).__name__).lower()
+    match change:
+        case changes.SetPolicyRule(principal, rule):
+            return {"op": op, "principal": principal, "rule": None if rule is None else render_condition(rule)}
+        case changes.DeclareType(declared):
+            kinds = {name: kind.value for name, kind in declared.attributes.items()}
+            body = {"attributes": kinds, "extends": declared.parent, "key": declared.key, "owner": declared.owner}
+            return {"op": op, "name": declared.name, "type": body}
+        case _:
+            return {"op": op, **asdict(change)}
