@@ -10,7 +10,7 @@ from base64 import urlsafe_b64decode
 from datetime import UTC, datetime, timedelta
 
 from benchmarks.measure import report, report_ratio, side_by_side
-from headgate.authority.reduction import reduce
+from headgate.authority.chains import reduce
 from headgate.lang import parse_condition
 from headgate.model.authority import TypeAuthority, Validity
 from headgate.model.rights import Action

@@ -2,7 +2,7 @@
 
 Guarantees: names, values and times come from small pools, so that links often fit and often just fail to.
 `facts` says what an authority gives one action, one type name and one sample event at a time; `by_definition` says what
-a sequence of certificates gives, straight from the definition and with nothing of `authority.reduction`.
+a sequence of certificates gives, straight from the definition and with nothing of `authority.chains`.
 """
 
 from __future__ import annotations

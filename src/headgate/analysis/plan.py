@@ -19,7 +19,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Final, TypeAlias
 
-from headgate.authority.reduction import exact as exact_authority
+from headgate.authority.chains import exact as exact_authority
 from headgate.authority.statement_state import StatementState
 from headgate.decide.apply import apply
 from headgate.decide.check import check_author

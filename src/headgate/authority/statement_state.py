@@ -17,8 +17,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Final
 
-from headgate.authority.chains import ChainGround, discover, why_not
-from headgate.authority.reduction import Reduced, exact_certificate, to_rules
+from headgate.authority.chains import ChainGround, Reduced, discover, exact_certificate, to_rules, why_not
 from headgate.lang.render import fit_together, size
 from headgate.model import errors
 from headgate.model.authority import (

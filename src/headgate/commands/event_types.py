@@ -51,9 +51,9 @@ class SignedTypes:
             signed = dict(_signed(read_through(self.authority.verifier, text, TYPE_DEFINITION.read)))
             return tuple(self._changes(state, found, signed, by))
 
-        state = self.authority.commit(make, f"the type `{brief(name)}`, as its owner signed it")
+        made = self.authority.commit(make, f"the type `{brief(name)}`, as its owner signed it")
         self.register.keep_type(name, text)
-        return state
+        return made.state
 
     def statement(self, state: State, name: str) -> str | None:
         """The definition of a type as it was signed, if that is still how it is."""
@@ -111,7 +111,7 @@ class SignedTypes:
 
     def _check_since(self, definition: SignedType, signed: datetime) -> None:
         """Refuse a definition from before its type was retired: whoever has kept it may show it."""
-        retired = self.authority.type_since(definition.name)
+        retired = self.authority.domain.ledger.type_since(definition.name)
         if retired is None or signed <= retired:
             raise BadStatement(
                 f"the type `{brief(definition.name)}` was retired after this definition was signed",

@@ -20,7 +20,7 @@ from typing import Any, Final, get_args
 
 from headgate.commands.commit import KnownState, commit, submit
 from headgate.commands.role_certificates import Asker, records_of, said_role
-from headgate.commands.roles import RoleService, key_of
+from headgate.commands.roles import RoleService, key_of, wrong_place
 from headgate.commands.statements import holder
 from headgate.decide.apply import apply
 from headgate.decide.deliver import is_told_everything
@@ -39,7 +39,7 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief, micros
 from headgate.node.domain import Domain, Follower
 from headgate.node.peers import QUESTION_SECONDS, Pair, PeerQuestion, Peers, PeerStatus, Watchers
-from headgate.roles.certificates.remote_records import Modified, Snapshot, word_of
+from headgate.roles.certificates.remote_records import Heartbeat, Message, Modified, Snapshot, word_of
 from headgate.roles.requests.audit import ALL, another_type, missing_types
 
 
@@ -74,8 +74,7 @@ class RecordWatching:
         shown = Asker(holder(state, subject) or "", subject)
         held = certificates.memberships(certificate, shown, None, state, self.clock())
         if len({one.place for one in held}) != 1:
-            details = {"reason": "wrong-place"}
-            raise RoleDenied("the certificate is of several places", failure="misuse", details=details)
+            raise wrong_place("the certificate is of several places")
         return held, self._follow(asker, held[0].service, {one.record: True for one in held})
 
     def read(self, asker: Asker, service: str) -> Snapshot:
@@ -221,34 +220,25 @@ def check_may_follow(
 
 def of_messages(author: str, made: Iterable[tuple[Pair, Modified]]) -> list[Draft]:
     """Changes of records as events; the same message has the same id, however often it is published."""
-    drafts = []
-    for (watcher, service), message in made:
-        values = {
-            "watcher": watcher,
-            "service": service,
-            "epoch": message.epoch,
-            "number": message.number,
-            "record": reference_text(message.record),
-            "state": word_of(message.state),
-        }
-        drafts.append(
-            Draft(f"{message.epoch}.{message.number} {watcher}", author, MODIFIED, values, f"{SOURCE} {service}")
-        )
-    return drafts
+    return [
+        _notice(author, MODIFIED, pair, one, {"record": reference_text(one.record), "state": word_of(one.state)})
+        for pair, one in made
+    ]
 
 
 def of_heartbeats(author: str, epoch: str, numbers: Mapping[Pair, int], at: datetime) -> list[Draft]:
     """Signs of life, one for each who follows."""
     return [
-        Draft(
-            f"{epoch}.{number} {watcher} {micros(at)}",
-            author,
-            HEARTBEAT,
-            {"watcher": watcher, "service": service, "epoch": epoch, "number": number, "at": at},
-            f"{SOURCE} {service}",
-        )
-        for (watcher, service), number in numbers.items()
+        _notice(author, HEARTBEAT, pair, Heartbeat(epoch, number, at), {"at": at}, f" {micros(at)}")
+        for pair, number in numbers.items()
     ]
+
+
+def _notice(author: str, type: str, pair: Pair, message: Message, own: dict[str, Value], more: str = "") -> Draft:
+    watcher, service = pair
+    common = {"watcher": watcher, "service": service, "epoch": message.epoch, "number": message.number}
+    id = f"{message.epoch}.{message.number} {watcher}{more}"
+    return Draft(id, author, type, {**common, **own}, f"{SOURCE} {service}")
 
 
 # -- roles of other domains, shown here -----------------------------------------------------------------------

@@ -9,7 +9,6 @@ is told; what would fall of others' is not told. What would fall is what the led
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
 from headgate.decide.constraints import RoleFunction
@@ -21,6 +20,8 @@ from headgate.model.errors import BadDefinition, NotFound
 from headgate.model.roles import Credential, Ending, Membership, Record, Reference, reference_text
 from headgate.model.state import State
 from headgate.model.values import brief
+from headgate.protocol.role_messages import EdgeAnswer, FallAnswer, GraphAnswer, NodeAnswer
+from headgate.roles.certificates.remote_records import word_of
 from headgate.roles.records.facts import Mirrored, NotRevoked, When, fact_of
 from headgate.roles.requests.revocation import in_words
 from headgate.roles.requests.transition import transition
@@ -38,38 +39,7 @@ _UNTOLD: Final = {
 Kind: TypeAlias = Literal["membership", "election", "record"]
 
 
-@dataclass(frozen=True, slots=True)
-class GraphNode:
-    """A credential, or a record that some rest on; `state` of None is unknown, or not told."""
-
-    id: str
-    kind: Kind
-    state: bool | None
-    says: str
-    record: Reference | None = None
-    holder: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Edge:
-    """What `to` follows from."""
-
-    start: str
-    to: str
-    negated: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Graph:
-    """Credentials with what they rest on; `falls` would end with the root; not whole if there is too much to tell."""
-
-    nodes: tuple[GraphNode, ...]
-    edges: tuple[Edge, ...]
-    falls: tuple[Ending, ...]
-    whole: bool
-
-
-def graph(state: State, asker: str, root: str | None, functions: Mapping[str, RoleFunction]) -> Graph:
+def graph(state: State, asker: str, root: str | None, functions: Mapping[str, RoleFunction]) -> GraphAnswer:
     """The graph around the asker's credentials, or around one that it may know of."""
     full = is_told_everything(state, asker)
     own = {one.id: one for one in state.roles.credentials() if full or _is_known(one, asker)}
@@ -82,7 +52,11 @@ def graph(state: State, asker: str, root: str | None, functions: Mapping[str, Ro
         if not full:  # why something falls may be policy, or another's
             falls = tuple(Ending(one.id, _RESTS) for one in falls)
         chosen = [own[root], *(own[one.id] for one in falls)]
-    return _Drawing(state, None if full else {one.record for one in own.values()}).draw(chosen, falls)
+    drawing = _Drawing(state, None if full else {one.record for one in own.values()})
+    whole = drawing.draw(chosen)
+    edges = [EdgeAnswer(*one) for one in drawing.edges if one[0] in drawing.nodes and one[1] in drawing.nodes]
+    falling_too = [FallAnswer(one.id, one.reason) for one in falls]
+    return GraphAnswer(state.version, list(drawing.nodes.values()), edges, root, falling_too, whole)
 
 
 def falling(state: State, root: str, functions: Mapping[str, RoleFunction]) -> Iterator[Ending]:
@@ -116,17 +90,16 @@ class _Drawing:
         self._book = state.roles
         self._own = own
         self._others = set() if own is None else {one.record for one in state.roles.credentials()} - own
-        self._nodes: dict[str, GraphNode] = {}
-        self._edges: dict[Edge, None] = {}
+        self.nodes: dict[str, NodeAnswer] = {}
+        self.edges: dict[tuple[str, str, bool], None] = {}
+        """From what to what follows from it, and whether that is by its not being true."""
 
-    def draw(self, chosen: Iterable[Credential], falls: tuple[Ending, ...]) -> Graph:
-        """The picture of some credentials."""
+    def draw(self, chosen: Iterable[Credential]) -> bool:
+        """Draw some credentials; is that the whole of it?"""
         ahead: list[Reference] = []
-        whole = True
         for credential in chosen:
-            if len(self._nodes) >= MAX_NODES:
-                whole = False
-                break
+            if len(self.nodes) >= MAX_NODES:
+                return False
             self._add(credential)
             ahead.append(credential.record)
         seen: set[Reference] = set()
@@ -135,31 +108,33 @@ class _Drawing:
             record = self._book.records.get(ref)
             if ref in seen or record is None:
                 continue
-            if len(self._nodes) >= MAX_NODES:
-                whole = False
-                break
+            if len(self.nodes) >= MAX_NODES:
+                return False
             seen.add(ref)
-            self._nodes[_name(ref)] = GraphNode(_name(ref), "record", record.state, self._says(record), ref)
+            self._put(_name(ref), "record", record.state, self._says(record), ref)
             ahead += self._below(record)
-        edges = tuple(one for one in self._edges if one.start in self._nodes and one.to in self._nodes)
-        return Graph(tuple(self._nodes.values()), edges, falls, whole)
+        return True
+
+    def _put(
+        self, id: str, kind: Kind, state: bool | None, says: str, ref: Reference | None = None, whose: str | None = None
+    ) -> None:
+        record = None if ref is None else reference_text(ref)
+        self.nodes[id] = NodeAnswer(id, kind, word_of(state), says, record, whose)
 
     def _add(self, one: Credential) -> None:
-        record = self._book.records.get(one.record)
-        if isinstance(one, Membership):
-            node = GraphNode(one.id, "membership", one.state, said(one), one.record, one.holder)
-        else:
-            believed = None if record is None else record.state
-            node = GraphNode(one.id, "election", believed, said(one), one.record, one.elector)
+        held, record = isinstance(one, Membership), self._book.records.get(one.record)
+        state = one.state if isinstance(one, Membership) else None if record is None else record.state
+        whose = one.holder if isinstance(one, Membership) else one.elector
         # Whoever sees only its own is the holder, or is not told who is.
-        self._nodes[one.id] = node if self._own is None else replace(node, holder=None)
-        self._edges[Edge(_name(one.record), one.id)] = None
+        shown = whose if self._own is None else None
+        self._put(one.id, "membership" if held else "election", state, said(one), one.record, shown)
+        self.edges[_name(one.record), one.id, False] = None
 
     def _below(self, record: Record) -> Iterable[Reference]:
         """The records that one rests on, drawn as edges to it; of one's own, seen through all that is no credential."""
         if self._own is None:
             for link in record.parents:
-                self._edges[Edge(_name(link.parent), _name(record.ref), link.negated)] = None
+                self.edges[_name(link.parent), _name(record.ref), link.negated] = None
             return [link.parent for link in record.parents]
         credentials: dict[Reference, None] = {}
         seen: set[Reference] = set()
@@ -172,13 +147,13 @@ class _Drawing:
             known = self._book.records.get(ref)
             if ref in self._own:
                 credentials[ref] = None
-                self._edges[Edge(_name(ref), _name(record.ref))] = None
+                self.edges[_name(ref), _name(record.ref), False] = None
             elif ref not in self._others and known is not None and known.parents:
                 ahead += [link.parent for link in known.parents]
             else:
                 name = ELSE if ref in self._others else CONDITIONS
-                self._nodes[name] = GraphNode(name, "record", None, _UNTOLD[name])
-                self._edges[Edge(name, _name(record.ref))] = None
+                self._put(name, "record", None, _UNTOLD[name])
+                self.edges[name, _name(record.ref), False] = None
         return credentials
 
     def _says(self, record: Record) -> str:

@@ -180,19 +180,9 @@ class RoleService:
             assert certificate is not None
             held = self.certificates.memberships(certificate, asker, None, state, now)
         if any(one.service in state.roles.peers for one in held):
-            raise RoleDenied(
-                f"`{brief(service)}` is a service of another domain",
-                failure="misuse",
-                details={"reason": "wrong-place"},
-                remedy="ask it for a fresh certificate",
-            )
+            raise wrong_place(f"`{brief(service)}` is a service of another domain", "ask it for a fresh certificate")
         if any(one.service != service for one in held):
-            raise RoleDenied(
-                f"that is no membership of `{brief(service)}`",
-                failure="misuse",
-                details={"reason": "wrong-place"},
-                remedy=f"ask `{held[0].service}`",
-            )
+            raise wrong_place(f"that is no membership of `{brief(service)}`", f"ask `{held[0].service}`")
         return self._held(held, asker.did, state)
 
     def _held(self, held: Sequence[Membership], did: str, state: State) -> HeldMemberships:
@@ -465,6 +455,11 @@ def _office(state: State, principal: str, election: Election) -> Reference | Non
 def _named(place: Service) -> str:
     service, instance = place
     return brief(f"{service}[{instance}]" if instance else service)
+
+
+def wrong_place(message: str, remedy: str | None = None) -> RoleDenied:
+    """The refusal of what counts somewhere else."""
+    return RoleDenied(message, failure="misuse", details={"reason": "wrong-place"}, remedy=remedy)
 
 
 def _other_request() -> AlreadyExists:

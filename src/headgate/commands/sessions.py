@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Final
 
-from headgate.commands.statements import Presented, lets_in
+from headgate.commands.statements import Authority, lets_in
 from headgate.model.errors import ConnectDenied, HeadgateError, NotAuthenticated
 from headgate.model.state import State
 from headgate.node.cursors import Cursors
 from headgate.node.domain import Follower
 from headgate.trust.handshake import Challenger
 from headgate.trust.keys import PrivateKey, PublicKey
+from headgate.trust.presented import PresentedStatements
 from headgate.trust.tokens import issue, verify
 
 MAX_REMEMBERED: Final = 20_000
@@ -60,23 +61,33 @@ class Sessions:
         self._may: tuple[State | None, dict[str, bool]] = (None, {})
 
     def open(
-        self, nonce: str, client_nonce: str, did: str, signature: str, shown: Presented | None = None
+        self,
+        nonce: str,
+        client_nonce: str,
+        did: str,
+        signature: str,
+        authority: Authority | None = None,
+        present: Sequence[str] = (),
     ) -> tuple[str, Caller]:
         """A session for whoever answers a challenge with the key of a principal that may connect.
 
-        What is `shown` with the answer is judged once the key is proven, and taken up when the answer counts.
+        What is presented with the answer is opened and judged once the key is proven, and taken up by the authority
+        when the answer counts.
         """
+        shown: PresentedStatements | None = None
 
         # A key that no principal has is refused like a bad proof, and fills no memory.
         def known(key: PublicKey) -> bool:
-            if shown is not None:
-                shown.judge(key.did)
-                return True
-            return self._principal(key.did) is not None
+            nonlocal shown
+            if authority is None:
+                return self._principal(key.did) is not None
+            shown = authority.opened(present, key.did)
+            authority.judge(key.did, shown)
+            return True
 
         key = self.challenger.answer(nonce, client_nonce, did, signature, known)
-        if shown is not None:
-            shown.take_up(key.did)
+        if authority is not None and shown is not None:
+            authority.take_up(key.did, shown)
         principal = self._principal(key.did)
         if principal is None:  # removed in this very moment
             raise ConnectDenied("nobody has this key any more")

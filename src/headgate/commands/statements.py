@@ -28,25 +28,9 @@ from headgate.commands.commit import Committed, commit
 from headgate.decide.apply import apply
 from headgate.decide.views import entries, may_connect
 from headgate.model.authority import Certificate, Identity, RevocationList
-from headgate.model.changes import (
-    Batch,
-    Change,
-    DeclarePrincipal,
-    Identify,
-    Present,
-    Revoke,
-    SetKey,
-    Succeed,
-)
+from headgate.model.changes import Batch, Change, DeclarePrincipal, Identify, Present, Revoke, SetKey, Succeed
 from headgate.model.conditions import TRUE
-from headgate.model.errors import (
-    ConnectDenied,
-    HeadgateError,
-    NotFound,
-    StaleList,
-    TooBusy,
-    TooMany,
-)
+from headgate.model.errors import ConnectDenied, HeadgateError, NotFound, StaleList, TooBusy, TooMany
 from headgate.model.rights import Action, Effect, Source
 from headgate.model.state import State
 from headgate.model.values import brief
@@ -145,7 +129,7 @@ class Authority:
                     paced = True
                 return plan.changes
 
-            return self.commit(make, "statements were shown")
+            return self.commit(make, "statements were shown").state
 
     def _plan(self, state: State, did: str, bag: PresentedStatements, now: datetime) -> IntakePlan:
         changes: list[Change] = list(self._successions(state, bag, now))
@@ -230,22 +214,17 @@ class Authority:
                 self.check_heard(found.issuer, followed=followed)
                 return [Revoke(found, now)] if is_news(state, found, now) else ()
 
-            return self._commit(make, "a revocation list was heard", followed=followed).version is not None
+            return self.commit(make, "a revocation list was heard", followed=followed).version is not None
 
     # -- committing -------------------------------------------------------------------------------------------
 
-    def commit(self, make: Callable[[State, datetime], Sequence[Change]], note: str) -> State:
-        """Commit changes that follow from the newest state, in the domain's own name; none makes no version."""
-        return self._commit(make, note).state
-
-    def type_since(self, name: str) -> datetime | None:
-        """When the type of a name became what it is."""
-        return self.domain.ledger.type_since(name)
-
-    def _commit(
+    def commit(
         self, make: Callable[[State, datetime], Sequence[Change]], note: str, *, followed: bool = False
     ) -> Committed:
-        """Commit what follows from the newest state; lists of issuers that nobody chose come at a pace."""
+        """Commit what follows from the newest state, in the domain's own name; none makes no version.
+
+        Lists of issuers that nobody chose come at a pace.
+        """
         paced: list[tuple[str, datetime, bool]] = []
 
         def checked(state: State) -> Sequence[Change]:
@@ -281,25 +260,6 @@ class Authority:
         except HeadgateError as error:
             self.refused(str(getattr(error, "reason", error.code)))
             raise
-
-
-class Presented:
-    """A bag that comes with the answer to a challenge: opened once the key is proven."""
-
-    def __init__(self, authority: Authority, texts: Sequence[str]) -> None:
-        self._authority = authority
-        self._texts = texts
-        self._bag: PresentedStatements | None = None
-
-    def judge(self, did: str) -> None:
-        """Refuse what would not let this key connect."""
-        self._bag = self._authority.opened(self._texts, did)
-        self._authority.judge(did, self._bag)
-
-    def take_up(self, did: str) -> None:
-        """Make it count."""
-        assert self._bag is not None
-        self._authority.take_up(did, self._bag)
 
 
 def lets_in(state: State, principal: str) -> bool:

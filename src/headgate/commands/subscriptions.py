@@ -107,8 +107,7 @@ def ledger_id(principal: str, id: str) -> str:
     check_name("subscription", id)
     if len(id) > MAX_LOCAL_CHARS or "/" in id:
         raise BadDefinition(
-            f"`{brief(id)}` cannot name a subscription",
-            remedy=f"use at most {MAX_LOCAL_CHARS} characters and no slash",
+            f"`{brief(id)}` cannot name a subscription", remedy=f"use at most {MAX_LOCAL_CHARS} characters and no slash"
         )
     return f"{_prefix(principal)}{id}"
 

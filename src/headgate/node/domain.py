@@ -20,12 +20,7 @@ from headgate.decide.deliver import Books
 from headgate.decide.truth import PredicateFunction
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, RegisterPredicate
-from headgate.model.errors import (
-    NotFound,
-    NotInForce,
-    StorageBusy,
-    StorageFull,
-)
+from headgate.model.errors import NotFound, NotInForce, StorageBusy, StorageFull
 from headgate.model.events import Event
 from headgate.model.rights import Subscription
 from headgate.model.state import ADMINISTRATOR, State

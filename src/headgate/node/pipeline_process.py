@@ -26,29 +26,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from headgate.model.changes import Batch, Unsubscribe
-from headgate.model.errors import (
-    BadConfig,
-    Damaged,
-    HeadgateError,
-    TooNew,
-    TooOld,
-    VersionConflict,
-)
+from headgate.model.errors import BadConfig, Damaged, HeadgateError, TooNew, TooOld, VersionConflict
 from headgate.model.values import micros
 from headgate.node.config import Config, Files
 from headgate.node.cursors import Cursors
 from headgate.node.domain import Domain, utc_now
 from headgate.node.health import Chores, write_chores
 from headgate.node.logs import Log, fault, start_logging
-from headgate.node.processes import (
-    EXIT_FAILED,
-    EXIT_FINAL,
-    Lock,
-    announce,
-    leave_within,
-    on_stop,
-    run_part,
-)
+from headgate.node.processes import EXIT_FAILED, EXIT_FINAL, Lock, announce, leave_within, on_stop, run_part
 from headgate.pipeline.log.retention import PIPELINE, Limit, Limits, RetentionPlan, apply, look, plan
 from headgate.pipeline.spark.session import spark
 

@@ -23,9 +23,8 @@ from headgate.model.conditions import Attribute, Meta
 from headgate.model.events import Event
 from headgate.model.values import Kind, moment
 from headgate.pipeline.event_policy.stages import CompiledStages, PairStanding, PolicyStages
-from headgate.pipeline.index.index import ALWAYS, PolicyIndex, Types
+from headgate.pipeline.index.index import ALWAYS, PolicyIndex, Rest, Shape, Types, expand
 from headgate.pipeline.index.requirements import NONE, Truths, requirement_of
-from headgate.pipeline.index.shapes import Rest, Shape, expand
 from headgate.pipeline.log.codec import (
     PUBLISHER,
     RATE,
@@ -221,12 +220,10 @@ class Matcher:
         self, batch: EventBatch, window: DecisionWindow, shape: Shape, events: Ints, rows: npt.NDArray[np.int32]
     ) -> Matches:
         owners = shape.owner[rows]
-        live, historical = self._in_force(batch, window, events, owners)
-        keep = live | historical
+        keep, parts = self._in_force(batch, window, events, owners)
         met = self._agreed.met(batch, events, owners)
         if met is not None:
             keep &= met
-        parts = np.where(historical, self.index.subscriptions.opened[owners], 0)
         pairs = Pairs(events, rows, owners, parts).where(keep)
         pairs = pairs.where(self._rest(batch, shape, pairs, None))
         views, exists = self.views(batch, pairs.events, pairs.owners, pairs.parts > 0)
@@ -241,16 +238,19 @@ class Matcher:
 
     def _in_force(
         self, batch: EventBatch, window: DecisionWindow, events: Ints, owners: npt.NDArray[np.int32]
-    ) -> tuple[Flags, Flags]:
-        """Which subscriptions are in force for their event, and which count as so because they ask for history."""
+    ) -> tuple[Flags, Ints]:
+        """Which subscriptions are in force for their event, or count as so for a history, and which history that is."""
         subscriptions, version = self.index.subscriptions, batch.version[events]
         opened = subscriptions.opened[owners]
         historical = subscriptions.history[owners] & (version < opened) & (opened <= window.through)
         historical &= version >= subscriptions.since_version[owners]
         historical &= batch.time[events] >= subscriptions.since_time[owners]
         if window.backfill:
-            return np.zeros(len(events), np.bool_), historical & (opened > window.after)
-        return (opened <= version) & (version < subscriptions.closed[owners]), historical
+            historical &= opened > window.after
+            in_force = historical
+        else:
+            in_force = historical | (opened <= version) & (version < subscriptions.closed[owners])
+        return in_force, np.where(historical, opened, 0)
 
     # -- views ------------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from functools import partial
 from operator import eq
 from typing import Any, Final
 
-from headgate.authority.reduction import Same, reduce, rooted
+from headgate.authority.chains import Same, reduce, rooted
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority
 from headgate.model.conditions import TRUE
 from headgate.model.errors import BadDefinition

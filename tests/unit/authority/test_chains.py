@@ -13,8 +13,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.authority.chains import ChainGround, discover, why_not
-from headgate.authority.reduction import Reduced, as_reduced, combine, exact, meet, reduce, rooted, to_rules
+from headgate.authority.chains import (
+    ChainGround,
+    Reduced,
+    as_reduced,
+    combine,
+    discover,
+    exact,
+    meet,
+    reduce,
+    rooted,
+    to_rules,
+    why_not,
+)
 from headgate.decide.publish import admit
 from headgate.decide.truth import World, truth
 from headgate.decide.views import View, may_connect, view

@@ -38,7 +38,7 @@ from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind, Value, compare, micros
 from headgate.pipeline.index.build import types_of
-from headgate.pipeline.index.shapes import ShapeTable, lower
+from headgate.pipeline.index.index import ShapeTable, lower
 from headgate.pipeline.log.codec import LogBatch, event_batch, places
 from headgate.pipeline.match import BatchRows, holds
 from headgate.pipeline.truth import ConditionFacts

@@ -15,7 +15,7 @@ from headgate.model.errors import BadDefinition, BadEnvironment, Damaged
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind
 from headgate.pipeline.index import predicates
-from headgate.pipeline.index.shapes import MAX_EXPANSION, HashAccess, _dyadic, _node, expand, lower, mix
+from headgate.pipeline.index.index import MAX_EXPANSION, HashAccess, _dyadic, _node, expand, lower, mix
 from headgate.pipeline.log.codec import Slot, mask_of, places, words_for
 from headgate.pipeline.paths import Struck, strike
 from headgate.pipeline.spark.session import check_java

@@ -35,7 +35,7 @@ from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind, Value, compare, micros
 from headgate.pipeline.index.build import types_of
-from headgate.pipeline.index.shapes import Rest
+from headgate.pipeline.index.index import Rest
 from headgate.pipeline.log.codec import ARROW, STORE, LogBatch, event_batch, mask_of, stored
 from headgate.pipeline.match import BatchRows, holds
 from headgate.pipeline.truth import (

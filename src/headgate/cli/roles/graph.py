@@ -23,7 +23,7 @@ from headgate.cli.shared.common import out, printable, writing
 from headgate.cli.shared.connection import NodeConnection, connects
 from headgate.cli.shared.options import Json, argument, option
 from headgate.cli.shared.rendering import count_of, print_json, say, show_table, show_truth
-from headgate.commands.role_graph import MAX_NODES, Graph, graph
+from headgate.commands.role_graph import MAX_NODES, graph
 from headgate.model.errors import TooLarge
 from headgate.protocol import role_messages as rw
 
@@ -80,10 +80,10 @@ def pictured(connection: NodeConnection, root: str | None) -> Picture:
     with connection.opened() as domain:
         state = domain.ledger.state()
         functions = domain.functions(state)
-        whole = of_graph(graph(state, state.administrator, None, functions), state.version)
+        whole = of_answer(graph(state, state.administrator, None, functions))
         if root is None:
             return whole
-        return around(whole, of_graph(graph(state, state.administrator, root, functions), state.version, root))
+        return around(whole, of_answer(graph(state, state.administrator, root, functions)))
 
 
 def found_alone(found: Picture) -> Picture:
@@ -183,15 +183,8 @@ class Picture:
 # -- from a graph ---------------------------------------------------------------------------------------------
 
 
-def of_graph(drawing: Graph, version: int, root: str | None = None) -> Picture:
-    """The picture of a graph that was made here."""
-    nodes = [(one.id, one.kind, one.state, one.says, one.holder) for one in drawing.nodes]
-    boxes = _boxes(nodes, [(one.start, one.to, one.negated) for one in drawing.edges])
-    return Picture(version, boxes, tuple(Fall(one.id, one.reason) for one in drawing.falls), root, drawing.whole)
-
-
 def of_answer(answer: rw.GraphAnswer) -> Picture:
-    """The picture of a graph that a gateway told."""
+    """The picture of a graph."""
     nodes = [(one.id, one.kind, TRUTHS[one.state], one.says, one.holder) for one in answer.nodes]
     boxes = _boxes(nodes, [(one.from_, one.to, one.negated) for one in answer.edges])
     falls = tuple(Fall(one.id, one.reason) for one in answer.falls)

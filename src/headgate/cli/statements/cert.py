@@ -24,7 +24,7 @@ from typing import Annotated, Final
 
 import typer
 
-from headgate.authority.reduction import Reduced
+from headgate.authority.chains import Reduced
 from headgate.cli.shared import options as opt
 from headgate.cli.shared.common import group, placed, printable, utc_now, writing
 from headgate.cli.shared.connection import NodeConnection, connects

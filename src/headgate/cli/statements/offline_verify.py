@@ -21,8 +21,7 @@ from typing import Final, NoReturn
 
 import typer
 
-from headgate.authority.chains import ChainGround, discover, why_not
-from headgate.authority.reduction import Reduced, Same
+from headgate.authority.chains import ChainGround, Reduced, Same, discover, why_not
 from headgate.authority.statement_state import StatementState
 from headgate.cli.shared.common import STANDARD, fail, placed
 from headgate.cli.shared.rendering import print_json, say

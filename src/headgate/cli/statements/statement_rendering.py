@@ -20,7 +20,7 @@ from typing import Any, Final
 from rich.text import Text
 from rich.tree import Tree
 
-from headgate.authority.reduction import Reduced, Same, as_reduced, combine, meet
+from headgate.authority.chains import Reduced, Same, as_reduced, combine, meet
 from headgate.cli.shared.common import out, placed, printable
 from headgate.cli.shared.rendering import (
     count_of,

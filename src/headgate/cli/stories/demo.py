@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headgate.analysis.explain import AttributeExplanation, Demand, Explanation, Question, Unmet, Why, explain
-from headgate.cli.roles.graph import of_graph, tree
+from headgate.cli.roles.graph import of_answer, tree
 from headgate.cli.shared.common import engine_failures, interruptible, out, unless
 from headgate.cli.shared.options import argument, option
 from headgate.cli.shared.rendering import show_table, show_truth, show_value
@@ -306,7 +306,7 @@ def _show(exhibit: Exhibit, version: int, stage: Stage, names: KeyNames) -> None
         case RolesExhibit():
             domain = stage.world.domain
             state = domain.ledger.state(version)
-            whole = of_graph(graph(state, state.administrator, None, domain.functions(state)), version)
+            whole = of_answer(graph(state, state.administrator, None, domain.functions(state)))
             for line in tree(whole):
                 out.print(line, highlight=False, soft_wrap=True)
         case _:

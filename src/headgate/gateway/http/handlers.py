@@ -17,7 +17,6 @@ from starlette.responses import Response
 from headgate.commands import event_types, explaining
 from headgate.commands import subscriptions as subscribing
 from headgate.commands.sessions import Caller
-from headgate.commands.statements import Presented
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
 from headgate.decide.deliver import is_told_everything
 from headgate.gateway.http.change_requests import type_of
@@ -67,9 +66,8 @@ async def connect(call: Call, body: wire.SessionRequest) -> wire.SessionAnswer:
     given = (body.nonce, body.client_nonce, body.principal, body.signature)
     try:
         if body.present:
-            shown = Presented(gateway.authority, body.present)
             async with gateway.presenting:
-                token, caller = await call.run(gateway.sessions.open, *given, shown)
+                token, caller = await call.run(gateway.sessions.open, *given, gateway.authority, body.present)
         else:
             token, caller = gateway.sessions.open(*given)
     except HeadgateError as error:

@@ -12,13 +12,13 @@ import secrets
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 from starlette.requests import Request
 
 from headgate.commands.peer_roles import ClaimedRecord
 from headgate.commands.role_certificates import SignedCertificate
-from headgate.commands.role_graph import Graph, GraphNode, graph
+from headgate.commands.role_graph import graph
 from headgate.commands.roles import HeldMemberships, check_place
 from headgate.commands.sessions import Caller
 from headgate.decide.constraints import RoleFunction
@@ -44,7 +44,6 @@ from headgate.roles.rolefiles.types import conform_argument, conform_arguments, 
 
 log = Log("roles")
 MAX_TYPES_KEPT: Final = 256  # rolefiles whose types are remembered
-_STATES: Final[Mapping[bool | None, Any]] = {True: "true", False: "false", None: "unknown"}
 _CHANGING: Final = (404, 409, 422, 507)
 
 
@@ -337,24 +336,8 @@ async def role_graph(call: Call) -> rw.GraphAnswer:
     if query.get("format", "json") != "json":
         raise BadRequest("the graph is told as `json`", remedy="leave `format` out")
     gateway.roles.pace(call.asker)
-    drawing = await call.run(graph, state, call.principal, root, gateway.domain.functions(state))
-    return _graph(drawing, state.version, root)
-
-
-def _graph(drawing: Graph, version: int, root: str | None) -> rw.GraphAnswer:
-    return rw.GraphAnswer(
-        version,
-        [_node(one) for one in drawing.nodes],
-        [rw.EdgeAnswer(one.start, one.to, one.negated) for one in drawing.edges],
-        root,
-        [rw.FallAnswer(one.id, one.reason) for one in drawing.falls],
-        drawing.whole,
-    )
-
-
-def _node(one: GraphNode) -> rw.NodeAnswer:
-    record = None if one.record is None else reference_text(one.record)
-    return rw.NodeAnswer(one.id, one.kind, _STATES[one.state], one.says, record, one.holder)
+    drawing: rw.GraphAnswer = await call.run(graph, state, call.principal, root, gateway.domain.functions(state))
+    return drawing
 
 
 @Operation("GET", "/v1/roles/keys", errors=(507,), session=False)

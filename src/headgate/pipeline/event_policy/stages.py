@@ -19,8 +19,7 @@ from headgate.model.conditions import AllOf, AnyOf, Not, parts
 from headgate.pipeline.event_policy import compiled as terms
 from headgate.pipeline.event_policy.compiled import Choices, Evaluator, Formula, OfBoth, OfClient, Policy, PolicyFacts
 from headgate.pipeline.event_policy.events import EventSide, Mixed, Rows, mixed_term
-from headgate.pipeline.index.index import PolicyIndex
-from headgate.pipeline.index.shapes import expand
+from headgate.pipeline.index.index import PolicyIndex, expand
 from headgate.pipeline.log.codec import EventBatch, Flags, Ints, Words
 from headgate.pipeline.truth import Truth, constant
 

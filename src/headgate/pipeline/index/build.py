@@ -28,9 +28,21 @@ from headgate.model.types import Catalog
 from headgate.model.values import INT_MIN, Value, micros
 from headgate.pipeline.event_policy.clients import EventPolicies
 from headgate.pipeline.event_policy.compiled import Holder
-from headgate.pipeline.index.index import ALWAYS, OPEN, Epoch, PolicyIndex, Rights, Subscriptions, Types
+from headgate.pipeline.index.index import (
+    ALWAYS,
+    OPEN,
+    Epoch,
+    PolicyIndex,
+    Rights,
+    Shape,
+    ShapeTable,
+    Subscriptions,
+    Types,
+    lower,
+    merged,
+    rows_of,
+)
 from headgate.pipeline.index.requirements import NONE, Sets, text_of
-from headgate.pipeline.index.shapes import Shape, ShapeTable, lower, merged, rows_of
 from headgate.pipeline.log.codec import Numbered, layouts, mask_of, places, words_for
 
 Lowered: TypeAlias = tuple[bool, bool, list[int], int]

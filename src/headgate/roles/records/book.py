@@ -21,7 +21,7 @@ from headgate.model.limits import MAX_ENTRY_STEPS
 from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import Ban, Credential, Election, Membership, Reference, RoleBook, Service
 from headgate.model.state import State
-from headgate.roles.records.facts import Interest
+from headgate.roles.records.facts import Interest, enter, strike
 from headgate.roles.records.records import Records
 from headgate.roles.rolefiles.names import leaves
 from headgate.roles.rolefiles.types import readings
@@ -53,15 +53,12 @@ class RoleIndex:
     def add(self, credential: Credential) -> None:
         """A membership or an election begins."""
         for index, key in self._entries(credential):
-            index.setdefault(key, {})[credential.id] = None
+            enter(index, key, credential.id)
 
     def remove(self, credential: Credential) -> None:
         """A membership or an election ends."""
         for index, key in self._entries(credential):
-            ids = index.get(key, {})
-            ids.pop(credential.id, None)
-            if not ids:
-                index.pop(key, None)
+            strike(index, key, credential.id)
 
     def _entries(self, credential: Credential) -> Iterator[tuple[dict[Any, Ids], object]]:
         """Where a credential is found: an index, and its key there."""
@@ -93,7 +90,7 @@ class RoleIndex:
             for id in self.members.get(office, ()):
                 membership = known(id)
                 if membership is not None and at < len(membership.args):
-                    by_argument.setdefault(same(membership.args[at]), {})[id] = None
+                    enter(by_argument, same(membership.args[at]), id)
             places[at] = by_argument  # as a whole: another thread may look at the same time
         return places[at].get(same(argument), ())
 

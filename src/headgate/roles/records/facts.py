@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from headgate.decide.constraints import Bindings, Scene, truth, value
 from headgate.decide.reading import read, spellings
@@ -25,6 +25,7 @@ from headgate.model.roles import Link, Membership, Op, Reference, Service, dump_
 from headgate.model.state import State
 from headgate.roles.records.records import Records
 
+K = TypeVar("K")
 Key: TypeAlias = tuple[object, ...]
 """Something that a fact depends on: the rows of a relation, the members of a role, the groups, the clock."""
 
@@ -103,17 +104,13 @@ def ground(leaf: conditions.Atom, bound: Bindings, scene: Scene) -> conditions.A
 
     def put(expression: conditions.Operand) -> conditions.Operand:
         match expression:
-            case conditions.Meta("time"):
-                return expression
-            case conditions.Variable("_"):
+            case conditions.Meta("time") | conditions.Variable("_") | conditions.Constant():
                 return expression
             case conditions.Variable() | conditions.Meta():
                 known = value(expression, bound, scene)
                 if known is None:
                     raise _Missing
                 return conditions.Constant(known)
-            case conditions.Constant():
-                return expression
             case conditions.Count(of):
                 return conditions.Count(_placed(of, bound, scene))
             case conditions.Combine(op, left, right):
@@ -257,55 +254,58 @@ def row_keys(name: str, before: frozenset[Row] | None, after: frozenset[Row] | N
     return keys if before is not None and after is not None else keys | {name_key(name)}
 
 
+def enter(index: dict[K, dict[str, None]], key: K, name: str) -> None:
+    """Let something be found by a key, after all that is found there already."""
+    index.setdefault(key, {})[name] = None
+
+
+def strike(index: dict[K, dict[str, None]], key: K, name: str) -> None:
+    """Let it be found there no more."""
+    names = index.get(key, {})
+    names.pop(name, None)
+    if not names:
+        index.pop(key, None)
+
+
 class Interest:
     """The facts that records stand for, found by what may change them."""
 
     def __init__(self) -> None:
-        self._by_key: dict[Key, dict[str, None]] = {}
-        self._members: dict[str, dict[str, set[str]]] = {}
         self._keys: dict[str, frozenset[Key]] = {}
-        self._roles: dict[Key, int] = {}
+        self._by_key: dict[Key, dict[str, None]] = {}
+        self._by_role: dict[Key, dict[str, None]] = {}
+        self._by_member: dict[str, dict[str, dict[str, None]]] = {}
+        """By group, and in it by member."""
 
     def __contains__(self, role: Key) -> bool:
         """Does any fact look at who holds a role?"""
-        return role in self._roles
+        return role in self._by_role
 
     def add(self, text: str) -> bool:
         """Remember a fact; was it not there?"""
         if text in self._keys:
             return False
-        fact = fact_of(text)
-        self._keys[text] = keys = depends_on(fact)
-        member = member_of(fact)
-        if member is not None:
-            self._members.setdefault(member[0], {}).setdefault(member[1], set()).add(text)
-        for key in keys:
-            self._by_key.setdefault(key, {})[text] = None
-            if key[0] == "role":
-                self._roles[key[:4]] = self._roles.get(key[:4], 0) + 1
+        self._keys[text] = keys = depends_on(fact_of(text))
+        for index, key in self._entries(text, keys):
+            enter(index, key, text)
         return True
 
     def remove(self, text: str) -> bool:
         """Forget a fact; was it there?"""
         keys = self._keys.pop(text, None)
-        if keys is None:
-            return False
+        for index, key in () if keys is None else self._entries(text, keys):
+            strike(index, key, text)
+        return keys is not None
+
+    def _entries(self, text: str, keys: Iterable[Key]) -> Iterator[tuple[dict[Any, dict[str, None]], object]]:
+        """Where a fact is found: an index, and its key there."""
         for key in keys:
-            found_by = self._by_key[key]
-            del found_by[text]
-            if not found_by:
-                del self._by_key[key]
+            yield self._by_key, key
             if key[0] == "role":
-                self._roles[key[:4]] -= 1
-                if not self._roles[key[:4]]:
-                    del self._roles[key[:4]]
+                yield self._by_role, key[:4]
         member = member_of(fact_of(text))
         if member is not None:
-            found = self._members[member[0]][member[1]]
-            found.discard(text)
-            if not found:
-                del self._members[member[0]][member[1]]
-        return True
+            yield self._by_member.setdefault(member[0], {}), member[1]
 
     def texts(self) -> frozenset[str]:
         """The facts."""
@@ -323,7 +323,7 @@ class Interest:
     def of_members(self, before: State, after: State) -> dict[str, None]:
         """The facts about whoever joined or left a group, directly or through others."""
         facts: dict[str, None] = {}
-        for group, interesting in self._members.items():
+        for group, interesting in self._by_member.items():
             if not interesting or not _may_differ(group, before, after):
                 continue
             moved = before.members_of(group) ^ after.members_of(group)

@@ -63,10 +63,7 @@ _ONE_FALSE: Final = 1 << _WIDTH
 _ONE_UNKNOWN: Final = 1 << 2 * _WIDTH
 _TRUES: Final = _ONE_FALSE - 1
 _FALSES: Final = _ONE_UNKNOWN - _ONE_FALSE
-UNITS: Final = (
-    (_ONE_FALSE, _ONE_TRUE, _ONE_UNKNOWN, _ONE_FALSE),
-    (_ONE_TRUE, _ONE_FALSE, _ONE_UNKNOWN, _ONE_TRUE),
-)
+UNITS: Final = ((_ONE_FALSE, _ONE_TRUE, _ONE_UNKNOWN, _ONE_FALSE), (_ONE_TRUE, _ONE_FALSE, _ONE_UNKNOWN, _ONE_TRUE))
 """What an input adds to the numbers, by the negation of its edge and the state of the parent."""
 _DELTAS: Final = tuple(
     tuple(tuple(units[new] - units[old] for units in UNITS) for new in range(len(VALUES))) for old in range(len(VALUES))

@@ -14,7 +14,7 @@ Leaves out: records, certificates, and what only the graph can tell: whether wha
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from heapq import heapify, heappop, heappush
 from itertools import islice
@@ -130,7 +130,7 @@ class Derivation:
         self.elections: dict[str, list[Election]] = {}
         """The elections that count here, by the role that they are to."""
         for election in request.elections:
-            if (election.service, election.instance) == (scene.service, scene.instance):
+            if election.place == (scene.service, scene.instance):
                 self.elections.setdefault(election.role, []).append(election)
         self.revoked = revocation.RevokedInstances(rolefile, (scene.service, scene.instance), request.bans)
         for number, statement in enumerate(self.statements):
@@ -535,9 +535,6 @@ def _truth(condition: Condition, bound: Bindings, scene: Scene) -> bool | None:
 SearchRequest: TypeAlias = EnterRole | ElectRole | RevokeRole | ReinstateRole
 """The requests that take a search."""
 Functions: TypeAlias = Mapping[str, RoleFunction]
-Shown: TypeAlias = tuple[tuple[Membership, ...], tuple[Election, ...]]
-ElectorsOffice: TypeAlias = tuple[Membership, tuple[Argument | None, ...]]
-"""The membership by which a client elects, and what is settled of the role's arguments thereby."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,7 +570,7 @@ def find_entry(view: RoleView, request: EnterRole, scene: Scene) -> Derived:
     return derived
 
 
-def find_office(view: RoleView, request: ElectRole) -> ElectorsOffice:
+def find_office(view: RoleView, request: ElectRole) -> tuple[Membership, tuple[Argument | None, ...]]:
     """By which membership a client elects to a role, and what is settled of its arguments thereby.
 
     That is the first that any statement asks of an elector; what all such statements say alike is settled.
@@ -623,14 +620,80 @@ def find_revocable(view: RoleView, request: RevokeRole | ReinstateRole) -> dict[
     shown, _ = _shown(view, request)
     scene = view.scene((request.service, request.instance), request.principal)
     args = pattern_of(rolefile, request, view.functions)
-    return revocation.revocable(revocation.revoked_by(rolefile, request.role), request, args, shown, scene)
+    bans: dict[Ban, bool] = {}
+    for statement in revocation.revoked_by(rolefile, request.role):
+        for ban in _revocations(statement, args, shown, scene):
+            bans[ban] = bans.get(ban, False) or len(statement.revokers) == 1
+    if not bans:
+        name = render_membership(request.service, request.instance, request.role, args)
+        raise RoleDenied(
+            f"`{request.principal}` has shown nothing by which it revokes or reinstates `{name}`",
+            failure="credentials",
+            remedy="show a membership of the role after `|>`",
+        )
+    return bans
 
 
 def find_lifted(view: RoleView, request: ReinstateRole) -> set[Ban]:
-    """What a client takes back of what was revoked by role."""
+    """What a client takes back that was revoked with the same arguments: anyone's, or in a quorum what it gave itself.
+
+    What was left behind can be taken back by whoever may revoke now: by someone who is no longer in the office, or by a
+    revoker whom no statement names any more.
+    """
     mine = find_revocable(view, request)
     statements = revocation.revoked_by(rolefile_of(view, request.service), request.role)
-    return revocation.lifted(mine, view.bans, statements, request.principal, view.kept_by)
+    named = {revocation.office_name(one.ref) for statement in statements for one in statement.revokers}
+    asked = {(one.place, one.role, *map(same, one.args)) for one in mine}
+    alone = {(one.revoker, *map(same, one.args)) for one, enough in mine.items() if enough}
+    given = {(one.revoker, *map(same, one.args)) for one in mine}
+    liftable: set[Ban] = set()
+    others: list[Ban] = []
+    for ban in view.bans:
+        key = tuple(map(same, ban.args))
+        if (ban.place, ban.role, *key) not in asked:
+            continue
+        if ban.revoker not in named or (ban.revoker, *key) in alone:
+            liftable.add(ban)
+        elif (ban.revoker, *key) in given:
+            stays = any(revocation.office_of(one) == ban.office for one in view.kept_by(ban.by))
+            if ban.by == request.principal or not stays:
+                liftable.add(ban)
+            else:
+                others.append(ban)
+    if others and not liftable:
+        first = min(others, key=repr)
+        name = render_membership(*first.place, first.role, first.args)
+        raise RoleDenied(
+            f"`{request.principal}` has not revoked `{name}`",
+            failure="misuse",
+            remedy="a revocation that is one of several is taken back by whoever gave it",
+        )
+    return liftable
+
+
+def _revocations(
+    statement: Statement, args: tuple[Argument | None, ...], shown: Iterable[Membership], scene: Scene
+) -> Iterator[Ban]:
+    """What whoever shows memberships revokes by a statement: of what is asked, the part that its clauses let it."""
+    bound = revocation.bound_by(statement, args)
+    for revoker in statement.revokers if bound is not None else ():
+        ref = scene.own(revoker.ref)
+        for membership in shown:
+            scene.budget.spend()
+            made = fit(ref, membership, bound or {})
+            if made is not None:
+                pairs = zip(statement.head.args, args, strict=True)
+                narrowed = tuple(arg if arg is not None else revocation.settled_by(term, made) for term, arg in pairs)
+                yield Ban(
+                    *(
+                        scene.service,
+                        scene.instance,
+                        statement.head.role,
+                        narrowed,
+                        revocation.office_name(revoker.ref),
+                    ),
+                    *(str(scene.client), revocation.office_of(membership)),
+                )
 
 
 def rolefile_of(view: RoleView, service: str) -> Rolefile:
@@ -645,7 +708,7 @@ def _wanted(view: RoleView, rolefile: Rolefile, request: EnterRole | ElectRole) 
     return None if request.args is None else conform_arguments(rolefile, request.role, request.args, view.functions)
 
 
-def _shown(view: RoleView, request: SearchRequest) -> Shown:
+def _shown(view: RoleView, request: SearchRequest) -> tuple[tuple[Membership, ...], tuple[Election, ...]]:
     """The credentials that a client shows: its own, and in force; or why one does not count (OASIS 4.2)."""
     principal, using = request.principal, request.using
     if using is None:

@@ -9,17 +9,15 @@ Leaves out: what a client shows (`roles.requests.transition`), and how an end sp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
 from headgate.decide.constraints import Bindings, Budget, Scene, truth
-from headgate.decide.rolebook import alike, fit, same, unify
-from headgate.lang.render import render_membership, render_role, render_statement
+from headgate.decide.rolebook import alike, unify
+from headgate.lang.render import render_role, render_statement
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model import conditions
-from headgate.model.changes import ReinstateRole, RevokeRole
-from headgate.model.errors import RoleDenied
 from headgate.model.limits import MAX_ENTRY_STEPS
 from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import Ban, Membership, RoleBook, Service
@@ -95,87 +93,6 @@ def only_compares(constraint: conditions.Condition) -> bool:
 # -- who revokes what ---------------------------------------------------------------------------------------------
 
 
-def revocable(
-    statements: Iterable[Statement],
-    request: RevokeRole | ReinstateRole,
-    args: tuple[conditions.Argument | None, ...],
-    shown: Sequence[Membership],
-    scene: Scene,
-) -> dict[Ban, bool]:
-    """What a client may revoke, or reinstate, with what it shows; and whether that alone is enough for a statement."""
-    bans: dict[Ban, bool] = {}
-    for statement in statements:
-        for ban in _revocations(statement, args, shown, scene):
-            bans[ban] = bans.get(ban, False) or len(statement.revokers) == 1
-    if not bans:
-        name = render_membership(request.service, request.instance, request.role, args)
-        raise RoleDenied(
-            f"`{request.principal}` has shown nothing by which it revokes or reinstates `{name}`",
-            failure="credentials",
-            remedy="show a membership of the role after `|>`",
-        )
-    return bans
-
-
-def lifted(
-    mine: Mapping[Ban, bool],
-    bans: Iterable[Ban],
-    statements: Iterable[Statement],
-    principal: str,
-    kept_by: Callable[[str], Iterable[Membership]],
-) -> set[Ban]:
-    """What a client takes back that was revoked with the same arguments: anyone's, or in a quorum what it gave itself.
-
-    What was left behind can be taken back by whoever may revoke now: by someone who is no longer in the office, or by a
-    revoker whom no statement names any more.
-    """
-    named = {office_name(one.ref) for statement in statements for one in statement.revokers}
-    asked = {(one.service, one.instance, one.role, *map(same, one.args)) for one in mine}
-    alone = {(one.revoker, *map(same, one.args)) for one, enough in mine.items() if enough}
-    given = {(one.revoker, *map(same, one.args)) for one in mine}
-    liftable: set[Ban] = set()
-    others: list[Ban] = []
-    for ban in bans:
-        key = tuple(map(same, ban.args))
-        if (ban.service, ban.instance, ban.role, *key) not in asked:
-            continue
-        if ban.revoker not in named or (ban.revoker, *key) in alone:
-            liftable.add(ban)
-        elif (ban.revoker, *key) in given:
-            if ban.by == principal or not any(office_of(one) == ban.office for one in kept_by(ban.by)):
-                liftable.add(ban)
-            else:
-                others.append(ban)
-    if others and not liftable:
-        first = min(others, key=repr)
-        name = render_membership(first.service, first.instance, first.role, first.args)
-        raise RoleDenied(
-            f"`{principal}` has not revoked `{name}`",
-            failure="misuse",
-            remedy="a revocation that is one of several is taken back by whoever gave it",
-        )
-    return liftable
-
-
-def _revocations(
-    statement: Statement, args: tuple[conditions.Argument | None, ...], shown: Iterable[Membership], scene: Scene
-) -> Iterator[Ban]:
-    """What whoever shows memberships revokes by a statement: of what is asked, the part that its clauses let it."""
-    bound = _bound_by(statement, args)
-    for revoker in statement.revokers if bound is not None else ():
-        ref = scene.own(revoker.ref)
-        for membership in shown:
-            scene.budget.spend()
-            made = fit(ref, membership, bound or {})
-            if made is not None:
-                pairs = zip(statement.head.args, args, strict=True)
-                narrowed = tuple(arg if arg is not None else settled_by(term, made) for term, arg in pairs)
-                yield Ban(
-                    *(scene.service, scene.instance, statement.head.role, narrowed, office_name(revoker.ref)),
-                    *(str(scene.client), office_of(membership)),
-                )
-
-
 def settled_by(term: conditions.Term, bound: Bindings) -> conditions.Argument | None:
     """What a term of a head is, as far as that is settled."""
     if isinstance(term, conditions.Constant):
@@ -218,7 +135,7 @@ def is_complete(
     statement: Statement, place: Service, args: Sequence[conditions.Argument | None], bans: Iterable[Ban]
 ) -> bool:
     """Has a different principal revoked a role instance for each `|>` of a statement?"""
-    bound = _bound_by(statement, args)
+    bound = bound_by(statement, args)
     about = sorted((one for one in bans if covers(one.args, args)), key=repr)
     return bound is not None and any(_choices(statement, place, bound, about, (), Budget(MAX_ENTRY_STEPS)))
 
@@ -260,7 +177,7 @@ def bound_by_head(
     return unify([(term, arg) for term, arg in zip(head, args or (), strict=False) if arg is not None], {})
 
 
-def _bound_by(statement: Statement, args: Sequence[conditions.Argument | None]) -> Bindings | None:
+def bound_by(statement: Statement, args: Sequence[conditions.Argument | None]) -> Bindings | None:
     """The same, whatever stands for something of the request."""
     return bound_by_head(
         [conditions.Variable("_") if isinstance(term, conditions.Meta) else term for term in statement.head.args], args

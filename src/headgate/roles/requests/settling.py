@@ -209,7 +209,7 @@ class Settling(RoleView):
         for id, membership in self.begun.items():
             was = self._as_begun[id] if id in self._as_begun else known[id].state
             if id not in self.ended and membership.state is not was:
-                self.note(replace(membership, state=was))
+                self.begun[id] = replace(membership, state=was)
         self._look_again(self._about_roles)
         self._follow(self.records.take())
         for id in [*self.begun, *self.falling]:
@@ -307,7 +307,7 @@ class Settling(RoleView):
             self.falling.pop(credential.id, None)
         self.moved = self.moved or state is not (credential.state if isinstance(credential, Membership) else True)
         if isinstance(credential, Membership) and credential.state is not state:
-            self.note(replace(credential, state=state))
+            self.begun[credential.id] = replace(credential, state=state)
             self._stir(credential)
 
     def _reason(self, ref: Reference) -> str:
@@ -364,14 +364,10 @@ class Settling(RoleView):
             )
         self.records.hold(membership.record)
         self.book.add(membership)
-        self.note(membership)
+        self.begun[membership.id] = membership
         self._as_begun[membership.id] = membership.state
         self.fresh_of.setdefault(membership.holder, {})[membership.id] = None
         self._stir(membership)
-
-    def note(self, one: Membership) -> None:
-        """A membership is as it is now."""
-        self.begun[one.id] = one
 
     def _record_made(self, made: Iterable[Record], altered: Iterable[Reference]) -> None:
         for record in made:

@@ -423,12 +423,12 @@ def _rederive(roles: Settling, membership: Membership, rolefile: Rolefile | None
         roles.end(membership, "it no longer follows from the rolefile")
         return
     # Unknown never grants: what is not known now must come to be known, star or no star.
-    used = set(derived.supports())
-    unknown = [m.record for m in shown if m.id in used and m.state is not True]
-    unknown += [e.record for e in elections if e.id in used and roles.records.state(e.record) is not True]
+    supports = tuple(derived.supports())
+    unknown = [m.record for m in shown if m.id in supports and m.state is not True]
+    unknown += [e.record for e in elections if e.id in supports and roles.records.state(e.record) is not True]
     links += [link for link in map(Link, unknown) if link not in links]
     roles.records.relink(membership.record, Op.AND, links)
-    roles.note(replace(membership, statement=_entered_by(derived), supports=tuple(derived.supports())))
+    roles.begun[membership.id] = replace(membership, statement=_entered_by(derived), supports=supports)
 
 
 # -- other domains --------------------------------------------------------------------------------------------

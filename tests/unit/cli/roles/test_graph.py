@@ -19,12 +19,13 @@ from headgate.cli.roles.graph import (
     ListedCredential,
     Picture,
     around,
-    of_graph,
+    of_answer,
     svg,
     tree,
 )
-from headgate.commands.role_graph import Edge, Graph, GraphNode, graph
+from headgate.commands.role_graph import graph
 from headgate.model.errors import TooLarge
+from headgate.protocol.role_messages import EdgeAnswer, GraphAnswer, NodeAnswer
 from strategies.rehearsing import Rehearsal
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -37,22 +38,22 @@ def lines(picture: Picture, root: str | None = None) -> list[str]:
 def drawn() -> Picture:
     """Two memberships that share a record; one rests on something false being false."""
     nodes = (
-        GraphNode("m1", "membership", True, "Conf.Member('dm')", 1, "dm"),
-        GraphNode("m2", "membership", None, "Conf.Speaker('dm')", 2, "dm"),
-        GraphNode("e1", "election", True, "Conf.Member(_)", 3, "jmb"),
-        GraphNode("record 1.1", "record", True, "and"),
-        GraphNode("record 2.1", "record", None, "nor"),
-        GraphNode("record 3.1", "record", True, "until it is revoked"),
-        GraphNode("record 4.1", "record", None, "'dm' in staff"),
-        GraphNode("record 5.1", "record", True, "or"),
+        NodeAnswer("m1", "membership", "true", "Conf.Member('dm')", "1.1", "dm"),
+        NodeAnswer("m2", "membership", "unknown", "Conf.Speaker('dm')", "2.1", "dm"),
+        NodeAnswer("e1", "election", "true", "Conf.Member(_)", "3.1", "jmb"),
+        NodeAnswer("record 1.1", "record", "true", "and"),
+        NodeAnswer("record 2.1", "record", "unknown", "nor"),
+        NodeAnswer("record 3.1", "record", "true", "until it is revoked"),
+        NodeAnswer("record 4.1", "record", "unknown", "'dm' in staff"),
+        NodeAnswer("record 5.1", "record", "true", "or"),
     )
     edges = (
-        *(Edge("record 1.1", "m1"), Edge("record 2.1", "m2"), Edge("record 3.1", "e1")),
-        *(Edge("record 3.1", "record 1.1"), Edge("record 5.1", "record 1.1")),
-        *(Edge("record 4.1", "record 5.1"), Edge("record 3.1", "record 5.1")),
-        *(Edge("record 1.1", "record 2.1", negated=True), Edge("record 4.1", "record 2.1")),
+        *(EdgeAnswer("record 1.1", "m1"), EdgeAnswer("record 2.1", "m2"), EdgeAnswer("record 3.1", "e1")),
+        *(EdgeAnswer("record 3.1", "record 1.1"), EdgeAnswer("record 5.1", "record 1.1")),
+        *(EdgeAnswer("record 4.1", "record 5.1"), EdgeAnswer("record 3.1", "record 5.1")),
+        *(EdgeAnswer("record 1.1", "record 2.1", negated=True), EdgeAnswer("record 4.1", "record 2.1")),
     )
-    return of_graph(Graph(nodes, edges, (), whole=True), 7)
+    return of_answer(GraphAnswer(7, list(nodes), list(edges), None, [], whole=True))
 
 
 def test_the_tree_says_states_operators_and_negations() -> None:
@@ -97,12 +98,12 @@ def test_a_long_tree_is_cut() -> None:
 def test_the_story_of_the_meeting_from_its_ledger(tmp_path: Path) -> None:
     rehearsal = Rehearsal("meeting", tmp_path)
     state = rehearsal.states[rehearsal.events[0].version]
-    found = of_graph(graph(state, state.administrator, None, {}), state.version)
+    found = of_answer(graph(state, state.administrator, None, {}))
     said = lines(found, "bob-in")
     assert said[0] == "true     bob-in  Meeting.Member, held by bob  [and]"
     assert any("Meeting.Candidate('bob') is not revoked by Chair" in line for line in said)
     assert any("bob-on  Login.LoggedOn('bob', 'ely')" in line for line in said)
-    rooted = of_graph(graph(state, state.administrator, "bob-on", {}), state.version, "bob-on")
+    rooted = of_answer(graph(state, state.administrator, "bob-on", {}))
     assert [one.id for one in rooted.falls] == ["bob-in"]
     picture = svg(around(found, rooted), "Bob")
     assert picture.count("would fall") == 3  # both, and the legend
