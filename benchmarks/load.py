@@ -22,7 +22,7 @@ import numpy as np
 import uvloop
 
 from benchmarks.node import Node, as_arrow, local, publish, reader, table
-from headgate.gateway.http.sessions import PROTOCOL
+from headgate.gateway.http.operations import PROTOCOL
 from headgate.protocol import messages as wire
 
 PUBLISHES_A_SECOND = 20

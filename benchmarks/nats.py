@@ -25,7 +25,7 @@ from websockets.sync.client import connect as dial
 from benchmarks.measure import console, report, report_ratio, seconds
 from benchmarks.node import PUBLISHER, Node, as_cloudevents, free_ports, made, policy, publish, table
 from benchmarks.workload import World
-from headgate.gateway.http.sessions import PROTOCOL
+from headgate.gateway.http.operations import PROTOCOL
 from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey
 

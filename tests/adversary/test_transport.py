@@ -16,7 +16,7 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus
 from harness.alone import Alone, Socket, answer_of, head, wait
 from harness.attack import MANY, SALE, event, fresh, person, publish, refused
 from headgate.gateway.http.connection_limits import MAX_HEAD_BYTES
-from headgate.gateway.http.sessions import PROTOCOL
+from headgate.gateway.http.operations import PROTOCOL
 from headgate.node.domain import Domain
 from headgate.protocol import messages as wire
 from headgate.trust.tls import client_context

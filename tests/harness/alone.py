@@ -27,7 +27,7 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from harness.node import free_ports
 from headgate.cli.node.init import make_domain
-from headgate.gateway.http.sessions import PROTOCOL
+from headgate.gateway.http.operations import PROTOCOL
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Batch, Change, DeclarePrincipal, SetKey
 from headgate.model.rights import Action, Rule

@@ -6,8 +6,9 @@ extension attributes of CloudEvents, which are ignored). What it means is checke
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
 
 import msgspec
 from msgspec import Meta, Struct
@@ -430,19 +431,27 @@ class RuleBody(Request):
     attested: bool = False
 
 
-class AddRuleOp(Request, tag_field="op", tag="add-rule"):
+def _tag(name: str) -> str:
+    return re.sub(r"\B(?=[A-Z])", "-", name.removesuffix("Op")).lower()
+
+
+class BatchOp(Request, tag_field="op", tag=_tag):
+    """A change, by its name: `AddRuleOp` is sent as `add-rule`."""
+
+
+class AddRuleOp(BatchOp):
     """Adds a rule, or replaces the one with its id."""
 
     rule: RuleBody
 
 
-class RemoveRuleOp(Request, tag_field="op", tag="remove-rule"):
+class RemoveRuleOp(BatchOp):
     """Ends a rule."""
 
     id: Name
 
 
-class AddMemberOp(Request, tag_field="op", tag="add-member"):
+class AddMemberOp(BatchOp):
     """A principal or group joins a group; with `value`, text that is the name of neither."""
 
     group: Name
@@ -450,7 +459,7 @@ class AddMemberOp(Request, tag_field="op", tag="add-member"):
     value: bool = False
 
 
-class RemoveMemberOp(Request, tag_field="op", tag="remove-member"):
+class RemoveMemberOp(BatchOp):
     """A principal, a group or a value leaves a group."""
 
     group: Name
@@ -458,21 +467,21 @@ class RemoveMemberOp(Request, tag_field="op", tag="remove-member"):
     value: bool = False
 
 
-class AddRowOp(Request, tag_field="op", tag="add-row"):
+class AddRowOp(BatchOp):
     """A tuple joins a relation."""
 
     relation: Name
     row: list[Scalar]
 
 
-class RemoveRowOp(Request, tag_field="op", tag="remove-row"):
+class RemoveRowOp(BatchOp):
     """A tuple leaves a relation."""
 
     relation: Name
     row: list[Scalar]
 
 
-class SetAttributeOp(Request, tag_field="op", tag="set-attribute"):
+class SetAttributeOp(BatchOp):
     """A subject attribute gets a value, or goes with null."""
 
     principal: Name
@@ -480,20 +489,20 @@ class SetAttributeOp(Request, tag_field="op", tag="set-attribute"):
     value: Scalar
 
 
-class DeclareTypeOp(Request, tag_field="op", tag="declare-type"):
+class DeclareTypeOp(BatchOp):
     """A new event type, or a new version of one."""
 
     name: Name
     type: TypeRequest
 
 
-class RetireTypeOp(Request, tag_field="op", tag="retire-type"):
+class RetireTypeOp(BatchOp):
     """An event type ends."""
 
     name: Name
 
 
-class DeclarePrincipalOp(Request, tag_field="op", tag="declare-principal"):
+class DeclarePrincipalOp(BatchOp):
     """A new principal."""
 
     name: Name
@@ -501,27 +510,27 @@ class DeclarePrincipalOp(Request, tag_field="op", tag="declare-principal"):
     attributes: dict[Name, Scalar] = {}
 
 
-class RemovePrincipalOp(Request, tag_field="op", tag="remove-principal"):
+class RemovePrincipalOp(BatchOp):
     """A principal ends."""
 
     name: Name
 
 
-class SetKeyOp(Request, tag_field="op", tag="set-key"):
+class SetKeyOp(BatchOp):
     """The public key of a principal, or none."""
 
     principal: Name
     key: str | None
 
 
-class DeclareGroupOp(Request, tag_field="op", tag="declare-group"):
+class DeclareGroupOp(BatchOp):
     """A new group."""
 
     name: Name
     open: bool = False
 
 
-class WithdrawOp(Request, tag_field="op", tag="withdraw"):
+class WithdrawOp(BatchOp):
     """Keeps from a principal what it has not fetched by now."""
 
     principal: Name
@@ -545,26 +554,26 @@ class MapBody(Request):
     values: list[tuple[Scalar, Scalar]] | None = None
 
 
-class SetPolicyRuleOp(Request, tag_field="op", tag="set-policy-rule"):
+class SetPolicyRuleOp(BatchOp):
     """What must be wider than the requirements on a principal's events, or nothing."""
 
     principal: Name
     rule: Text | None
 
 
-class SetCoordinatorOp(Request, tag_field="op", tag="set-coordinator"):
+class SetCoordinatorOp(BatchOp):
     """The key of the domain that coordinates the network, or none: then it is this one."""
 
     key: Did | None
 
 
-class SetNetworkOp(Request, tag_field="op", tag="set-network"):
+class SetNetworkOp(BatchOp):
     """The name of the network, or none: then authority over any network counts."""
 
     name: Name | None
 
 
-class SetProviderOp(Request, tag_field="op", tag="set-provider"):
+class SetProviderOp(BatchOp):
     """An identity provider: of this domain, or with a `mapping` the home of guests."""
 
     key: Did
@@ -572,13 +581,13 @@ class SetProviderOp(Request, tag_field="op", tag="set-provider"):
     mapping: dict[Name, MapBody] | None = None
 
 
-class RemoveProviderOp(Request, tag_field="op", tag="remove-provider"):
+class RemoveProviderOp(BatchOp):
     """An identity provider is trusted no more."""
 
     key: Did
 
 
-class AddIssuingOp(Request, tag_field="op", tag="add-issuing"):
+class AddIssuingOp(BatchOp):
     """Members of `who` are issued such certificates, each time for so many seconds."""
 
     id: Name
@@ -588,39 +597,39 @@ class AddIssuingOp(Request, tag_field="op", tag="add-issuing"):
     delegate: bool = False
 
 
-class RemoveIssuingOp(Request, tag_field="op", tag="remove-issuing"):
+class RemoveIssuingOp(BatchOp):
     """Such certificates are issued no more."""
 
     id: Name
 
 
-class SetRolefileOp(Request, tag_field="op", tag="set-rolefile"):
+class SetRolefileOp(BatchOp):
     """Sets the rolefile of a service, as text; null ends the service. What no longer follows is revoked."""
 
     service: Name
     text: Annotated[str, Meta(max_length=MAX_ROLEFILE_CHARS)] | None
 
 
-class SetEventPolicyOp(Request, tag_field="op", tag="set-event-policy"):
+class SetEventPolicyOp(BatchOp):
     """Sets the event policy of the domain, as text."""
 
     text: Annotated[str, Meta(max_length=MAX_ROLEFILE_CHARS)]
 
 
-class SetRepresentativeOp(Request, tag_field="op", tag="set-representative"):
+class SetRepresentativeOp(BatchOp):
     """Sets how event policy sees a type: its parameters, each as an expression over attributes."""
 
     type: Name
     parameters: Annotated[dict[Name, Text], Meta(max_length=MAX_ROLE_ARGUMENTS)]
 
 
-class RemoveRepresentativeOp(Request, tag_field="op", tag="remove-representative"):
+class RemoveRepresentativeOp(BatchOp):
     """Lets event policy see a type as it is."""
 
     type: Name
 
 
-class SetPeerOp(Request, tag_field="op", tag="set-peer"):
+class SetPeerOp(BatchOp):
     """Lets roles of a service of another domain count: `name` here is `service` there.
 
     `bound` is for how many seconds its silence is borne.
@@ -633,41 +642,16 @@ class SetPeerOp(Request, tag_field="op", tag="set-peer"):
     url: Annotated[str, Meta(max_length=MAX_ID_CHARS)] = ""
 
 
-class RemovePeerOp(Request, tag_field="op", tag="remove-peer"):
+class RemovePeerOp(BatchOp):
     """Ends a peer; what rests on its roles falls."""
 
     name: Name
 
 
-ChangeOp: TypeAlias = (
-    AddRuleOp
-    | RemoveRuleOp
-    | AddMemberOp
-    | RemoveMemberOp
-    | AddRowOp
-    | RemoveRowOp
-    | SetAttributeOp
-    | DeclareTypeOp
-    | RetireTypeOp
-    | DeclarePrincipalOp
-    | RemovePrincipalOp
-    | SetKeyOp
-    | DeclareGroupOp
-    | WithdrawOp
-    | SetPolicyRuleOp
-    | SetCoordinatorOp
-    | SetNetworkOp
-    | SetProviderOp
-    | RemoveProviderOp
-    | AddIssuingOp
-    | RemoveIssuingOp
-    | SetRolefileOp
-    | SetEventPolicyOp
-    | SetRepresentativeOp
-    | RemoveRepresentativeOp
-    | SetPeerOp
-    | RemovePeerOp
-)
+if TYPE_CHECKING:
+    ChangeOp = BatchOp
+else:
+    ChangeOp = Union[tuple(BatchOp.__subclasses__())]  # noqa: UP007
 
 
 class BatchRequest(Request):

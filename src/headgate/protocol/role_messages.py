@@ -373,17 +373,11 @@ class ConfirmedRole(Answer, omit_defaults=False):
     record: str
 
 
-class ValidatedAnswer(Answer, omit_defaults=False):
+class ValidatedAnswer(RecordsAnswer, omit_defaults=False):
     """The roles of a certificate that are in force. Their records are followed from now on."""
 
-    service: str
     instance: str
     roles: list[ConfirmedRole]
-    epoch: str
-    number: int
-    at: datetime
-    heartbeat: float
-    states: dict[str, StateWord]
 
 
 class PresentedAnswer(Answer, omit_defaults=False):

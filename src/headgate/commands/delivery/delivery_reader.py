@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from pathlib import Path
 from queue import Empty, LifoQueue
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from headgate.commands.delivery.delivery_follower import (
@@ -141,31 +142,23 @@ class Closed:
 Step: TypeAlias = list[OutgoingDelivery] | DeliveryGap | Closed
 
 
+@dataclass(eq=False)
 class Feed:
-    """One reader's place in a subscription."""
+    """One reader's place in a subscription: after what was acknowledged, or later places that the reader names."""
 
-    def __init__(
-        self,
-        subscription: Subscription,
-        number: int,
-        acked: Mapping[str, int],
-        *,
-        tail: DeliveryFollower,
-        archive: Archive,
-        known: Follower,
-        run: Run,
-        after: Mapping[str, int] | None = None,
-    ) -> None:
-        """It begins after what was acknowledged, or after later places that the reader names."""
-        self.subscription = subscription
-        self.number = number
+    subscription: Subscription
+    number: int
+    acked: InitVar[Mapping[str, int]]
+    _: KW_ONLY
+    tail: DeliveryFollower
+    archive: Archive
+    known: Follower
+    run: Run
+    after: InitVar[Mapping[str, int]] = MappingProxyType({})
+
+    def __post_init__(self, acked: Mapping[str, int], after: Mapping[str, int]) -> None:
         self.on_ready: Callable[[], None] | None = None
-        self._tail = tail
-        self._archive = archive
-        self._known = known
-        self._run = run
         self._news = asyncio.Event()
-        after = after or {}
         self._at: Mapping[str, int] = {s: max(acked.get(s, 0), after.get(s, 0)) for s in {*acked, *after}}
         self._ahead: dict[str, int] = {}
         self._current = False  # nothing that was reached is unread; `_at` then means nothing
@@ -180,11 +173,11 @@ class Feed:
         self._not_before = 0
         self._ends_at: int | None = None
         self._ends: Mapping[str, int] | None = None
-        tail.listen(number, self)
+        self.tail.listen(self.number, self)
 
     def close(self) -> None:
         """Wait for nothing any more."""
-        self._tail.forget(self.number, self)
+        self.tail.forget(self.number, self)
 
     def wake(self, kept: KeptBatch | None) -> None:
         """There may be something new."""
@@ -217,7 +210,7 @@ class Feed:
     @property
     def searching(self) -> bool:
         """Is there something in the store that has not been looked at?"""
-        if self._current or self._tail.reached.version < self.subscription.first:
+        if self._current or self.tail.reached.version < self.subscription.first:
             return False
         return self._search is not None or bool(self._behind())
 
@@ -252,26 +245,26 @@ class Feed:
     def take(self, limit: int, room: int = MAX_SLICE_BYTES) -> Step | None:
         """What is at hand: deliveries in memory, or none for now; None if `load` must look for them."""
         self._look_at_ledger()
-        reached = self._tail.reached
+        reached = self.tail.reached
         if reached.version < self.subscription.first:
-            self._tail.watch(self, True)
+            self.tail.watch(self, True)
             return []
         if self._current:
             return self._finish()
         if any(stream not in self._at for stream in reached.streams):
             return None  # a stream that is new to this feed
         if not self._past_history():
-            self._tail.watch(self, True)
+            self.tail.watch(self, True)
             return None if self._behind() or self._settled is not reached else []
-        if not self._tail.covers(self._at):
+        if not self.tail.covers(self._at):
             return None
-        self._tail.watch(self, False)
+        self.tail.watch(self, False)
         return self._from_memory(limit, room)
 
     def _from_memory(self, limit: int, room: int) -> Step | None:
         deliveries: list[OutgoingDelivery] = []
         at = dict(self._at)
-        for kept in self._tail.since(self._from):
+        for kept in self.tail.since(self._from):
             more, whole = kept.portion.read(
                 self.number, at, not_before=self._not_before, limit=limit - len(deliveries), room=room
             )
@@ -282,16 +275,16 @@ class Feed:
             if not whole:
                 self._from, self._at = kept.serial, at
                 return deliveries
-        reached = self._tail.reached.streams
+        reached = self.tail.reached.streams
         self._ahead = {stream: seq for stream, seq in at.items() if seq > reached.get(stream, 0)}
         self._current = True
         return deliveries or self._finish()
 
     async def load(self, limit: int, room: int = MAX_SLICE_BYTES) -> Step:
         """Look for deliveries in the store: one slice, which may hold none though there are more."""
-        reached = self._tail.reached
+        reached = self.tail.reached
         if self._ends_at is not None and self._ends is None:
-            self._ends = await self._run(self._known.starts, self._ends_at)
+            self._ends = await self.run(self.known.starts, self._ends_at)
         if self._current:
             return []
         await self._settle(reached.streams)
@@ -302,7 +295,7 @@ class Feed:
             if stream is None:
                 return []
             ask = Ask(self.number, stream, self._at[stream], reached.streams[stream], self._not_before)
-        part: Slice = await self._run(self._archive.read, ask, limit, room)
+        part: Slice = await self.run(self.archive.read, ask, limit, room)
         self._at = {**self._at, ask.stream: max(part.at, self._at[ask.stream])}
         self._search = None
         if part.gap:
@@ -329,7 +322,7 @@ class Feed:
             return {}
         return {
             stream: last
-            for stream, last in self._tail.reached.streams.items()
+            for stream, last in self.tail.reached.streams.items()
             if last > self._acked.get(stream, 0) >= self._given.get(stream, 0)
         }
 
@@ -338,8 +331,8 @@ class Feed:
         missing = [stream for stream in streams if stream not in self._at]
         if not missing and not (self.subscription.history and self._lacks_starts()):
             return
-        self._starts = dict(await self._run(self._known.starts, self.subscription.first))
-        trimmed: Mapping[str, int] = await self._run(self._archive.trimmed) if self.subscription.history else {}
+        self._starts = dict(await self.run(self.known.starts, self.subscription.first))
+        trimmed: Mapping[str, int] = await self.run(self.archive.trimmed) if self.subscription.history else {}
         begin: dict[str, int] = {}
         for stream in missing:
             if not self.subscription.history:
@@ -352,23 +345,23 @@ class Feed:
 
     def _behind(self) -> list[str]:
         """The streams that were decided further than was read here."""
-        return [stream for stream, last in self._tail.reached.streams.items() if self._at.get(stream, 0) < last]
+        return [stream for stream, last in self.tail.reached.streams.items() if self._at.get(stream, 0) < last]
 
     def _lacks_starts(self) -> bool:
-        return any(stream not in self._starts for stream in self._tail.reached.streams)
+        return any(stream not in self._starts for stream in self.tail.reached.streams)
 
     def _past_history(self) -> bool:
         """Is all that is left after the starting points? What memory holds is only that."""
         return not self.subscription.history or all(
             stream in self._starts and self._at.get(stream, 0) >= self._starts[stream] - 1
-            for stream in self._tail.reached.streams
+            for stream in self.tail.reached.streams
         )
 
     # -- the ledger -------------------------------------------------------------------------------------------
 
     def _look_at_ledger(self) -> None:
         """Has the subscription ended, or has something been withdrawn?"""
-        state = self._known.state
+        state = self.known.state
         if state is self._state:
             return
         self._state = state
@@ -383,8 +376,8 @@ class Feed:
             return []
         if self._ends is None:
             return None
-        self._tail.watch(self, True)
-        reached = self._tail.reached
+        self.tail.watch(self, True)
+        reached = self.tail.reached
         done = reached.version >= self._ends_at and all(
             reached.streams.get(stream, 0) >= start - 1 for stream, start in self._ends.items()
         )

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from typing import Final, TypeAlias
 
@@ -56,40 +56,26 @@ Outcome: TypeAlias = SubmissionOutcome | BaseException
 """What became of a submission, or why nothing did."""
 
 
+@dataclass(eq=False)
 class StreamWriter:
-    """Writes one stream of a domain."""
+    """Writes one stream of a domain. What `known` brings has its starting point in every stream."""
 
-    def __init__(
-        self,
-        domain: Domain,
-        known: KnownState,
-        log: EventLog,
-        stream: str,
-        *,
-        window: float = WINDOW_SECONDS,
-        lease: float = 0.0,
-        advertise: bool = True,
-        clock: Callable[[], datetime] = utc_now,
-        standing: StandingClock | None = None,
-        paced: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        """What `known` brings has its starting point in every stream. `window` is how many seconds an event sent again
-        is known as the same.
+    domain: Domain
+    known: KnownState
+    log: EventLog
+    stream: str
+    _: KW_ONLY
+    window: float = WINDOW_SECONDS  # how many seconds an event sent again is known as the same
+    lease: float = 0.0
+    """How many seconds nobody else takes the stream after it was taken or renewed; 0 lets anyone take it at once."""
+    advertise: bool = True
+    """Is an advertisement that a publisher left out made for it, as a version of its own? Else none is needed."""
+    clock: Callable[[], datetime] = utc_now
+    standing: StandingClock | None = None
+    paced: Callable[[str], None] = lambda _: None  # refuses a principal that has made as many versions as it may
 
-        `lease` is how many seconds nobody else takes the stream after it was taken or renewed; 0 lets anyone take it at
-        once. With `advertise`, an advertisement that a publisher left out is made for it, as a version of its own;
-        without, none is needed. `paced` refuses a principal that has made as many versions as it may.
-        """
-        self.stream = stream
-        self.domain = domain
-        self.clock = clock
-        self._known = known
-        self._log = log
-        self._window = int(window * 1_000_000)
-        self._lease = lease
-        self._advertises = advertise
-        self._standing = standing
-        self._paced = paced
+    def __post_init__(self) -> None:
+        self._window = int(self.window * 1_000_000)
         self._token: int | None = None
         self._held_until = 0.0
         self._written = 0  # the newest time of an append
@@ -99,27 +85,27 @@ class StreamWriter:
 
     def take(self) -> int:
         """Become the writer of the stream; `stream-held` while another's lease runs."""
-        self._known.refresh()
-        now, lease = self.clock(), self._lease
-        self._token = self._log.take(
+        self.known.refresh()
+        now, lease = self.clock(), self.lease
+        self._token = self.log.take(
             self.stream,
-            self._known.state.version,
+            self.known.state.version,
             holder=holder_of_this_process(self.stream) if lease else "",
             now=micros(now),
             ttl=int(lease * 1_000_000),
             dead=is_dead,
         )
         self._held_until = now.timestamp() + lease
-        self.domain.acknowledge(self._known.state.version)
+        self.domain.acknowledge(self.known.state.version)
         return self._token
 
     def renew(self) -> None:
         """Hold the stream for longer, once a third of the lease is over."""
-        now, lease = self.clock(), self._lease
+        now, lease = self.clock(), self.lease
         if self._token is None or now.timestamp() < self._held_until - lease * 2 / 3:
             return
         try:
-            self._log.renew(self.stream, self._token, micros(now), int(lease * 1_000_000))
+            self.log.renew(self.stream, self._token, micros(now), int(lease * 1_000_000))
             self._held_until = now.timestamp() + lease
         except (Fenced, StreamHeld):
             self._token = None  # taken again with the next write
@@ -129,7 +115,7 @@ class StreamWriter:
     def release(self) -> None:
         """Give the stream up."""
         if self._token is not None:
-            self._log.release(self.stream, self._token)
+            self.log.release(self.stream, self._token)
             self._token = None
 
     @property
@@ -142,7 +128,7 @@ class StreamWriter:
     def prepare(self, attempt: Attempt) -> None:
         """Decide and encode what takes little time before it is its turn. May be called from another thread."""
         admission = self._admission
-        if admission is None or admission.state is not self._known.state:
+        if admission is None or admission.state is not self.known.state:
             return
         now = self.clock()
         if not attempt.submission.is_quick(admission) or self._is_due(admission.state):
@@ -171,11 +157,11 @@ class StreamWriter:
         token = self._token if self._token is not None else self.take()
         admission = self._newest()
         now = at or self.clock()
-        if at is None and self._is_due(admission.state) and self._standing is not None:
-            self._standing.settle()  # nothing is decided by what has ended, not for a moment
+        if at is None and self._is_due(admission.state) and self.standing is not None:
+            self.standing.settle()  # nothing is decided by what has ended, not for a moment
             return
         self._decide(admission, now, left, outcomes, is_told=at is not None)
-        if self._advertises and self._advertise(admission.state, left, outcomes):
+        if self.advertise and self._advertise(admission.state, left, outcomes):
             return
         appends: dict[int, Append] = {}
         for number, attempt in left.items():
@@ -188,15 +174,15 @@ class StreamWriter:
                 appends[number] = replace(append, counts=attempt.counts()) if admission.asks_rate else append
         if not appends:
             return
-        answers = self._log.append_many(self.stream, token, list(appends.values()))
+        answers = self.log.append_many(self.stream, token, list(appends.values()))
         self._written = max(self._written, *(append.time for append in appends.values()))
         for number, answer in zip(appends, answers, strict=True):
             if isinstance(answer, int):
                 outcomes[number] = left[number].outcome(self.stream, answer)
             elif isinstance(answer, Repeats):
-                left[number].compare(answer.candidates, self._log)
+                left[number].compare(answer.candidates, self.log)
             elif isinstance(answer, StaleVersion):
-                self._known.refresh()
+                self.known.refresh()
             else:
                 outcomes[number] = answer
 
@@ -210,7 +196,7 @@ class StreamWriter:
         is_told: bool,
     ) -> None:
         """Put what is not ready to the rights of a version, one after another."""
-        rates = self._log.counted(now) if admission.asks_rate else Rates()
+        rates = self.log.counted(now) if admission.asks_rate else Rates()
         # Clocks of gateways differ, and so what has a later time counts as well; one who says the time has one clock.
         counting = _Counting(rates.before if is_told else rates.lately, now)
         for number, attempt in left.items():
@@ -230,20 +216,20 @@ class StreamWriter:
         denied = attempt.denied(now, self._window)
         if denied is not None:
             places, append = denied
-            repeats = self._log.repeats(append)
+            repeats = self.log.repeats(append)
             if repeats is not None:
-                attempt.recall(places, repeats.candidates, self._log)
+                attempt.recall(places, repeats.candidates, self.log)
 
     def _newest(self) -> Admission:
-        self._known.refresh()
-        state = self._known.state
+        self.known.refresh()
+        state = self.known.state
         if self._admission is None or self._admission.state is not state:
             self._admission = Admission(state, self.domain.predicates(state))
         return self._admission
 
     def _is_due(self, state: State) -> bool:
         """Has something ended? It is asked after the time of an event was taken, so that nothing had ended by then."""
-        return self._standing is not None and self._standing.overdue(state)
+        return self.standing is not None and self.standing.overdue(state)
 
     def _advertise(self, state: State, left: Mapping[int, Attempt], outcomes: dict[int, Outcome]) -> bool:
         """Make the advertisements that publishers left out; true if there were any, and so a new version.
@@ -263,7 +249,7 @@ class StreamWriter:
         for publisher, names in missing.items():
             changes = tuple(Advertise(publisher, name) for name in names)
             try:
-                self._paced(publisher)
+                self.paced(publisher)
                 self.domain.commit(Batch(publisher, changes, "published without an advertisement"))
             except TooBusy as error:
                 outcomes.update(dict.fromkeys(waiting[publisher], error))

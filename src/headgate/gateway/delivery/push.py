@@ -26,9 +26,8 @@ from headgate.commands.delivery.delivery_follower import OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
 from headgate.commands.sessions import Caller
 from headgate.gateway.http.handlers import check_place, nothing_kept, own_subscription
-from headgate.gateway.http.operations import LARGE
+from headgate.gateway.http.operations import LARGE, PROTOCOL, authenticated, origin_of
 from headgate.gateway.http.send_queue import abort_of, ending_with
-from headgate.gateway.http.sessions import PROTOCOL, authenticated, origin_of
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound, TooBusy
 from headgate.node.logs import Log, fault

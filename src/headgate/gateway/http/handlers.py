@@ -20,9 +20,19 @@ from headgate.commands.sessions import Caller
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
 from headgate.decide.deliver import is_told_everything
 from headgate.gateway.http.change_requests import type_of
-from headgate.gateway.http.operations import Call, Operation, Parameter, answer, content_type, shaped
+from headgate.gateway.http.operations import (
+    PROTOCOL,
+    Call,
+    Operation,
+    Parameter,
+    answer,
+    authenticated,
+    content_type,
+    origin_of,
+    shaped,
+    token_of,
+)
 from headgate.gateway.http.rendering import as_json
-from headgate.gateway.http.sessions import PROTOCOL, authenticated, origin_of, token_of
 from headgate.gateway.runtime import Gateway
 from headgate.lang import render_condition
 from headgate.model.conditions import TRUE

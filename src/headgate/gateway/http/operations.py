@@ -1,7 +1,9 @@
 """What a gateway can be asked, as data: the routes are made from it, and so is the OpenAPI document.
 
 Guarantees: a request is checked for its session, its size and its shape before its handler sees it; what is described
-is what is served, by the very types that check it.
+is what is served, by the very types that check it. The address that `@origin` means (Capabilities V.D) is that of
+whoever is connected, in its one way of writing. What a request says of it (X-Forwarded-For) counts only as far as
+proxies of the settings say it: the last address in the chain that is none of them. What is not an address is none.
 
     @Operation("GET", "/v1/types/{name}", errors=(404,))
     async def type_(call: Call) -> wire.TypeAnswer:
@@ -10,24 +12,25 @@ is what is served, by the very types that check it.
 
 from __future__ import annotations
 
+import ipaddress
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from inspect import getdoc
 from types import ModuleType, UnionType
-from typing import Any, Final, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import unquote_to_bytes
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response
 
 from headgate import __version__
 from headgate.commands.role_certificates import Asker
-from headgate.commands.sessions import Caller
-from headgate.gateway.http.sessions import authenticated, origin_of, still_authenticated
+from headgate.commands.sessions import Caller, Sessions
 from headgate.gateway.runtime import Gateway
-from headgate.model.errors import BadRequest, HeadgateError, TooBusy, TooLarge, UnsupportedMediaType
+from headgate.model.errors import BadRequest, HeadgateError, NotAuthenticated, TooBusy, TooLarge, UnsupportedMediaType
+from headgate.node.config import Network
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import TITLES, problem
 
@@ -38,6 +41,80 @@ UNREAD: Final = "headgate.unread"
 """Where it keeps that its body was left alone, so that the connection is of no more use."""
 
 T = TypeVar("T")
+
+# -- who asks, and from where ---------------------------------------------------------------------------------
+
+PROTOCOL: Final = "headgate.v1"
+BEARER: Final = "bearer."
+
+
+def token_of(connection: HTTPConnection) -> str:
+    """The token of a request: in its header, or for a WebSocket offered as a subprotocol."""
+    scheme, _, token = connection.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer" and token:
+        return token.strip()
+    for offered in connection.scope.get("subprotocols", ()):
+        if offered.startswith(BEARER):
+            return str(offered.removeprefix(BEARER))
+    raise NotAuthenticated("no session token", remedy="send `Authorization: Bearer ...`")
+
+
+async def authenticated(connection: HTTPConnection) -> Caller:
+    """Who makes this request."""
+    gateway: Any = connection.app.state.gateway
+    sessions: Sessions = gateway.sessions
+    token = token_of(connection)
+    if not sessions.has_seen(token):
+        await gateway.catch_up()  # another gateway, which gave the token, may know of a newer version
+    caller = sessions.caller(token)
+    connection.scope["headgate.caller"] = caller
+    return caller
+
+
+async def still_authenticated(connection: HTTPConnection) -> None:
+    """Refuse a request whose session ended while its body was on its way, which may take hours."""
+    caller = connection.scope.get("headgate.caller")
+    if caller is not None:
+        gateway: Any = connection.app.state.gateway
+        await gateway.catch_up()
+        gateway.sessions.check(caller)
+
+
+MAX_HOPS: Final = 16  # proxies, one behind the other, whose word is followed
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def origin_of(connection: HTTPConnection, proxies: Sequence[Network] = ()) -> str | None:
+    """The address that a request or a WebSocket comes from."""
+    client = connection.client
+    address = None if client is None else _address(client.host)
+    if address is None or not _among(address, proxies):
+        return None if address is None else str(address)
+    said = ",".join(connection.headers.getlist("x-forwarded-for")).split(",")
+    for hop in [one.strip() for one in reversed(said) if one.strip()][:MAX_HOPS]:
+        address = _address(hop)
+        if address is None:
+            return None
+        if not _among(address, proxies):
+            break
+    return str(address)
+
+
+def _among(address: Address, networks: Sequence[Network]) -> bool:
+    return any(address.version == one.version and address in one for one in networks)
+
+
+def _address(text: str) -> Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+# -- what is asked --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,18 +70,15 @@ class PublishService:
                     barred[len(drafts) - 1] = refusal
         outcome = await self.writer.publish(of_drafts(caller.principal, drafts, barred))
         self._count(outcome, wrong.values())
-        answers: list[wire.EventResult] = []
-        at = 0
-        for place, event in enumerate(events):
-            if place in wrong:
-                answers.append(result(event.id, wrong[place]))
-                continue
-            if at in outcome.refusals:
-                answers.append(result(event.id, outcome.refusals[at]))
-            else:
-                answers.append(wire.EventResult(event.id, "duplicate" if at in outcome.duplicates else "accepted"))
-            at += 1
-        return answers
+        places = [at for at in range(len(events)) if at not in wrong]
+        refused = wrong | {places[at]: error for at, error in outcome.refusals.items()}
+        repeated = {places[at] for at in outcome.duplicates}
+        return [
+            result(event.id, refused[at])
+            if at in refused
+            else wire.EventResult(event.id, "duplicate" if at in repeated else "accepted")
+            for at, event in enumerate(events)
+        ]
 
     async def publish_one(self, caller: Caller, event: wire.CloudEvent, origin: str | None) -> wire.EventResult:
         """Publish one CloudEvent; a refusal is raised."""

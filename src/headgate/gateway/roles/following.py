@@ -459,7 +459,7 @@ class Abroad:
         told = await self._session.ask(rw.RoleKeysAnswer, "GET", "/v1/roles/keys")
         return verify_role_keys(told.keys, domain=domain, now=now, known=known)
 
-    def _snapshot(self, told: rw.RecordsAnswer | rw.ValidatedAnswer) -> Snapshot:
+    def _snapshot(self, told: rw.RecordsAnswer) -> Snapshot:
         if told.service != self.service or told.at.tzinfo is None or not told.epoch or told.number < 0:
             raise unexpected(self.service, "states without epoch, number or time")
         states = {record_of(record): state_of(state) for record, state in told.states.items()}

@@ -359,7 +359,7 @@ async def validate_role(call: Call, body: rw.ValidateRequest) -> rw.ValidatedAns
     held, snapshot = await call.run(watching.validate, call.asker, body.certificate, body.subject)
     service, instance = held[0].place
     roles = [rw.ConfirmedRole(one.role, rw.arguments_told(one.args), reference_text(one.record)) for one in held]
-    return rw.ValidatedAnswer(service, instance, roles, *_told(call, snapshot))
+    return rw.ValidatedAnswer(service, *_told(call, snapshot), instance, roles)
 
 
 @Operation("GET", "/v1/roles/records", errors=(422, 507), parameters=(_SERVICE,))

@@ -102,7 +102,7 @@ class Node:
             archive=self.archive,
             known=self.follower,
             run=_run,
-            after=after,
+            after=after or {},
         )
         begun = {s: max(acked.get(s, 0), (after or {}).get(s, 0)) for s in {*acked, *(after or {})}}
         return Reader(subscription.id, feed, begun)

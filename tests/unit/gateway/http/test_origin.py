@@ -7,7 +7,7 @@ import ipaddress
 import pytest
 from starlette.requests import HTTPConnection
 
-from headgate.gateway.http.sessions import MAX_HOPS, origin_of
+from headgate.gateway.http.operations import MAX_HOPS, origin_of
 
 PROXIES = tuple(map(ipaddress.ip_network, ("10.0.0.0/8", "::1")))
 
