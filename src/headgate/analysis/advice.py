@@ -15,7 +15,7 @@ from typing import Final
 
 from headgate.analysis.entry_conditions import SubscribeEntry, may_hold, subscribe_entry, without_others
 from headgate.analysis.profiles import Profile, Profiles, without_memberships
-from headgate.decide.bind import bind
+from headgate.decide.normal import bind
 from headgate.decide.publish import condition_on_sent
 from headgate.decide.views import covered, may_connect, named_type
 from headgate.model import conditions as tree

@@ -26,8 +26,7 @@ from headgate.analysis.entry_conditions import (
 )
 from headgate.analysis.plan import exact, exact_rule
 from headgate.analysis.profiles import Profile, Profiles
-from headgate.decide.bind import bind
-from headgate.decide.normal import clauses
+from headgate.decide.normal import bind, clauses
 from headgate.decide.publish import condition_on_sent
 from headgate.decide.views import covered, forced_value, governs, holds, may_connect
 from headgate.model import conditions as tree

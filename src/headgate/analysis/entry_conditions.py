@@ -16,10 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
-from headgate.decide.bind import bind
 from headgate.decide.constraints import Scene, truth, value
 from headgate.decide.event_policy import means, parameters, policy_readings, rule_of
-from headgate.decide.normal import Bounds, Clause, clauses
+from headgate.decide.normal import Bounds, Clause, bind, clauses
 from headgate.decide.rolebook import alike
 from headgate.decide.views import condition_for, covered_through
 from headgate.model import conditions as tree

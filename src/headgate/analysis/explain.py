@@ -12,7 +12,7 @@ constraint was true of them. What may not be told is None or left out, and the f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -20,16 +20,36 @@ from itertools import islice, product
 from typing import Final
 
 from headgate.analysis.entry_conditions import number_of
-from headgate.analysis.truth_trace import TruthPart, attributes_of, can_be_told, deciding
-from headgate.decide.ask import Books, check_known, is_told_all, is_told_everything, tells_condition
 from headgate.decide.constraints import truth as constraint_truth
-from headgate.decide.constraints import value
-from headgate.decide.deliver import admits, decide, view_for, wants
+from headgate.decide.constraints import value as constraint_value
+from headgate.decide.deliver import (
+    Books,
+    admits,
+    check_known,
+    decide,
+    is_told_all,
+    is_told_everything,
+    tells_condition,
+    view_for,
+    wants,
+)
 from headgate.decide.event_policy import credentials, entry_truth, means, parameters, policy_scene
 from headgate.decide.rolebook import fit
-from headgate.decide.truth import World, truth
+from headgate.decide.truth import World, truth, value
 from headgate.decide.views import Verdict, condition_for, named_type, verdicts, view
-from headgate.model.conditions import Argument, Condition, RoleRef, Subject, Variable
+from headgate.model import conditions as tree
+from headgate.model.conditions import (
+    Argument,
+    Condition,
+    Constant,
+    Operand,
+    RoleRef,
+    Subject,
+    Variable,
+    atoms,
+    looked_at,
+    operands,
+)
 from headgate.model.errors import GovernDenied, NotFound, UnknownType
 from headgate.model.events import Event
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
@@ -614,7 +634,7 @@ def by_membership(state: State, principal: str, rules: Sequence[Rule]) -> Iterat
 def judged(state: State, entry: EventEntry, event: Event, shown: tuple[Membership, ...]) -> Judged:
     """What an entry of the event policy saw."""
     scene = policy_scene(state, event)
-    seen = tuple((n, value(e, event.values, scene)) for n, e in parameters(state, entry.event.type))
+    seen = tuple((n, constraint_value(e, event.values, scene)) for n, e in parameters(state, entry.event.type))
     fitting = [[one for one in shown if means(ref, one)] for ref in entry.credentials]
     missing = tuple(ref for ref, found in zip(entry.credentials, fitting, strict=True) if not found)
     if missing:
@@ -647,3 +667,55 @@ def _bound(entry: EventEntry, seen: Sequence[Argument], choice: Sequence[Members
             if isinstance(place, Variable):
                 bound.setdefault(place.name, argument)
     return bound
+
+
+@dataclass(frozen=True, slots=True)
+class TruthPart:
+    """A piece of a condition, its truth, and the value that each operand had."""
+
+    condition: Condition
+    truth: bool | None
+    values: tuple[tuple[Operand, Value], ...] = ()
+
+
+def deciding(condition: Condition, event: Event, world: World) -> tuple[TruthPart, ...]:
+    """The parts of a condition that decided its truth on an event, left to right.
+
+    Of a conjunction or disjunction these are the parts with the truth of the whole: the false ones made it false, the
+    unknown ones left it unknown, and where none differs all of them were needed.
+    """
+    outcome = truth(condition, event, world)
+    match condition:
+        case tree.AllOf(args) | tree.AnyOf(args) if args:
+            same = (arg for arg in args if truth(arg, event, world) is outcome)
+            return tuple(part for arg in same for part in deciding(arg, event, world))
+        case tree.Not(tree.Not() | tree.AllOf() | tree.AnyOf() as inner):
+            return deciding(inner, event, world)
+        case piece:
+            seen = {o: value(o, event, world) for a in atoms(piece) for o in _looked_at(operands(a))}
+            return (TruthPart(piece, outcome, tuple(seen.items())),)
+
+
+def attributes_of(condition: Condition) -> frozenset[str]:
+    """The attributes of the event that a condition looks at by name."""
+    return frozenset(o.name for o in looked_at(condition) if isinstance(o, tree.Attribute))
+
+
+def can_be_told(part: TruthPart, known: Collection[str], state: State) -> bool:
+    """May someone who knows only these attributes be told this part?
+
+    Not if it looks at another attribute, a closed group or relation, or a predicate, which sees the whole event.
+    """
+    for atom in atoms(part.condition):
+        match atom:
+            case tree.Predicate():
+                return False
+            case tree.InGroup(_, name) | tree.Related(name, _) if name not in state.open_names:
+                return False
+            case _:
+                pass
+    return attributes_of(part.condition) <= frozenset(known)
+
+
+def _looked_at(found: tuple[Operand, ...]) -> tuple[Operand, ...]:
+    return tuple(o for o in found if not isinstance(o, Constant))

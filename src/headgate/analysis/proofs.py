@@ -21,8 +21,8 @@ from typing import Final, Literal, TypeAlias
 
 from headgate.analysis.entry_conditions import assumed, given_to, open_name, subscribe_entry, with_arguments
 from headgate.analysis.profiles import EVERYONE, Profile, Profiles, without_memberships
-from headgate.decide.bind import bind
 from headgate.decide.event_policy import rule_of
+from headgate.decide.normal import bind
 from headgate.decide.truth import PredicateFunction, clock_part
 from headgate.decide.views import covered, forced_value, named_type, view
 from headgate.model import conditions as tree

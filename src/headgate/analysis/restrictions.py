@@ -30,12 +30,10 @@ from headgate.analysis.entry_conditions import (
     policy_rules,
     subscribe_entry,
 )
-from headgate.analysis.explain import RoleHolding, by_membership, held
-from headgate.analysis.truth_trace import attributes_of
-from headgate.decide.ask import Books, check_known, is_told_all, is_told_everything, tells_condition
-from headgate.decide.bind import bind
+from headgate.analysis.explain import RoleHolding, attributes_of, by_membership, held
+from headgate.decide.deliver import Books, check_known, is_told_all, is_told_everything, tells_condition
 from headgate.decide.event_policy import credentials
-from headgate.decide.normal import Clause, clauses
+from headgate.decide.normal import Clause, bind, clauses
 from headgate.decide.publish import condition_on_sent, passes_over, publish_entries, written_entries
 from headgate.decide.truth import World, truth
 from headgate.decide.views import covered, entries, forced_value, named_type

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from headgate.analysis import explain as explanations
 from headgate.analysis.explain import Explanation, Question
 from headgate.analysis.restrictions import PublishRestriction, Restriction, restrict, restrict_publish
-from headgate.decide.ask import is_told_all, is_told_everything
+from headgate.decide.deliver import is_told_all, is_told_everything
 from headgate.ledger.queries import VersionInfo
 from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.events import Event

@@ -23,7 +23,7 @@ from headgate.commands.role_certificates import Asker, records_of, said_role
 from headgate.commands.roles import RoleService, key_of, wrong_place
 from headgate.commands.statements import holder
 from headgate.decide.apply import apply
-from headgate.decide.ask import is_told_everything
+from headgate.decide.deliver import is_told_everything
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
 from headgate.lang import parse_condition

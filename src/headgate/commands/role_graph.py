@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
-from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import RoleFunction
+from headgate.decide.deliver import is_told_everything
 from headgate.lang.render import render_constraint, render_membership, render_role
 from headgate.model.changes import Batch, EndCredential, Settle
 from headgate.model.conditions import Constant, RoleRef, Variable

@@ -15,11 +15,10 @@ from itertools import islice
 from typing import Final, assert_never
 
 from headgate.authority.statement_state import LONG_AGO, StatementState
-from headgate.decide.bind import bind
 from headgate.decide.check import Scope, check, check_author, check_new_names, check_requirement, check_role
 from headgate.decide.check import named as named_in
 from headgate.decide.event_policy import POLICY_RULE_IDS, settle_policy, settle_representative
-from headgate.decide.normal import clauses
+from headgate.decide.normal import bind, clauses
 from headgate.decide.publish import may_publish, no_right
 from headgate.decide.rolebook import merged
 from headgate.decide.views import condition_for, entries, governs, holds

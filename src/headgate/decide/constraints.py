@@ -129,15 +129,7 @@ class Scene:
 
     def asked(self, name: str) -> Argument:
         """What holds of the request."""
-        match name:
-            case "instance":
-                return self.instance
-            case "time":
-                return self.now
-            case "origin":
-                return self.origin
-            case _:
-                return self.client
+        return {"instance": self.instance, "time": self.now, "origin": self.origin}.get(name, self.client)
 
     def own(self, ref: RoleRef) -> RoleRef:
         """A reference as it is meant at this service: with its service and instance."""

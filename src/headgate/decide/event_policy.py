@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from operator import is_
 from typing import Final
 
-from headgate.decide.bind import in_relations
 from headgate.decide.constraints import Scene, truth, value
+from headgate.decide.normal import in_relations
 from headgate.decide.reading import AS_STORED, MAX_KEPT, Readings, columns_read, reading_of
 from headgate.decide.rolebook import alike, is_of
 from headgate.decide.truth import compared, every, some

@@ -1,8 +1,12 @@
-"""Normal form: a condition as clauses, each a conjunction (bounded disjunctive normal form).
+"""Conditions for one subject and one type (`bind`), and their normal form: clauses, each a conjunction (`clauses`).
 
-Guarantees: `clauses(c, want=True)` holds on exactly the inputs where `c` is true, and `clauses(c, want=False)` on
-exactly those where it is false; where neither holds it is unknown. So Kleene truth is preserved on every input, nulls
-included, although intervals are merged and contradictory and duplicate clauses dropped on each side.
+Guarantees: `bind` gives the same truth for that subject on every event of the type. An absent subject attribute is
+null. What is compared with a value of another kind is unknown (D2), and becomes null in that comparison; it arises
+with subject attributes, which have no declared kind, and with a pattern whose author came to govern a type later.
+
+`clauses(c, want=True)` holds on exactly the inputs where `c` is true, and `clauses(c, want=False)` on exactly those
+where it is false; where neither holds it is unknown. So Kleene truth is preserved on every input, nulls included,
+although intervals are merged and contradictory and duplicate clauses dropped on each side.
 More than `MAX_CLAUSES` clauses are refused as `bad-expression`.
 """
 
@@ -11,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never
 
 from headgate.model import conditions as tree
 from headgate.model.conditions import (
@@ -21,14 +25,17 @@ from headgate.model.conditions import (
     Constant,
     Operand,
     Variable,
+    any_of,
     declared_kind,
     foreign,
     operands,
     plain,
+    rewrite,
 )
 from headgate.model.errors import BadExpression
 from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_CLAUSES
-from headgate.model.values import Kind, Value, compare
+from headgate.model.state import State
+from headgate.model.values import Kind, Value, comparable, compare
 
 Term: TypeAlias = tree.Attribute | tree.Meta | tree.ClockPart
 
@@ -284,3 +291,67 @@ def _rest(literal: Literal, kinds: Mapping[str, Kind]) -> _Raw | None:
             return None
         clause = _merge(clause, needs, kinds)
     return clause
+
+
+_UNKNOWN: Final = tree.Compare("=", Constant(None), Constant(None))
+
+
+def bind(
+    condition: Condition, subject: Mapping[str, Value] | None, kinds: Mapping[str, Kind], origin: Constant | None = None
+) -> Condition:
+    """The condition for one subject, over a type with these attributes; `@origin` stays open unless it is given.
+
+    Without a subject `$names` stay open too: the condition for whoever it may be.
+    """
+
+    def put(operand: Operand) -> Operand:
+        match operand:
+            case tree.Subject(name) if subject is not None:
+                return Constant(subject.get(name))
+            case tree.Meta("origin") if origin is not None:
+                return origin
+            case tree.ClockPart(_, of) if declared_kind(of, kinds) not in (Kind.TIMESTAMP, None):
+                return Constant(None)
+            case _:
+                return operand
+
+    def fit(operand: Operand, other: Operand) -> Operand:
+        """An operand as it counts beside another: null if the kinds do not compare."""
+        bound = put(operand)
+        mine, theirs = declared_kind(bound, kinds), declared_kind(put(other), kinds)
+        return bound if mine is None or theirs is None or comparable(mine, theirs) else Constant(None)
+
+    def text(operand: Operand) -> Operand:
+        bound = put(operand)
+        return bound if declared_kind(bound, kinds) in (Kind.STRING, None) else Constant(None)
+
+    def fitted(atom: Atom) -> Condition:
+        match atom:
+            case tree.Compare(op, left, right):
+                return tree.Compare(op, fit(left, right), fit(right, left))
+            case tree.InRange():  # each end is a comparison of its own, so a value may fit one and not the other
+                return tree.AllOf(tuple(map(fitted, tree.comparisons(atom))))
+            case tree.TextMatch() | tree.InGroup():
+                return tree.with_operands(atom, text)
+            case tree.InSet(operand, values):
+                fitting = tuple(v for v in values if fit(Constant(v), operand) != Constant(None))
+                if len(fitting) == len(values):
+                    return replace(atom, operand=put(operand))
+                return any_of(*((tree.InSet(put(operand), fitting),) if fitting else ()), _UNKNOWN)
+            case _:
+                return tree.with_operands(atom, put)
+
+    return rewrite(condition, fitted)
+
+
+def in_relations(state: State, constraint: Condition) -> Condition:
+    """A constraint in which `x in R` means the relation of one column, where no group is called so."""
+
+    def meant(atom: Atom) -> Condition:
+        match atom:
+            case tree.InGroup(of, name) if name not in state.groups and name in state.relations:
+                return tree.Related(name, (of,))
+            case _:
+                return atom
+
+    return rewrite(constraint, meant)

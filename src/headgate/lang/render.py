@@ -36,18 +36,15 @@ from headgate.model.limits import (
     MAX_STATEMENTS,
 )
 from headgate.model.rolefiles import (
+    TYPE_NAMES,
     ArgumentType,
-    ClockType,
     Declaration,
     EventEntry,
     EventPolicy,
-    IntegerType,
     ObjectType,
     Rolefile,
     SetType,
     Statement,
-    StringType,
-    TimestampType,
 )
 from headgate.model.values import brief, render_timestamp
 
@@ -56,8 +53,6 @@ _LETTER: Final = re.compile(r"[^\W\d_]")
 _EVENT: Final = re.compile(r"[^\W\d][\w\-]*(?:\.[^\W\d][\w\-]*)*")
 _GROUP: Final = re.compile(r"\w+(?:[\-.]\w+)*")
 _BARE_GROUP: Final = re.compile(r"[A-Za-z_]\w*(?:[\-.]\w+)*", re.ASCII)
-_TYPES: Final = frozenset({"integer", "string", "timestamp", "timeofday", "weekday"})
-"""Words that name a type of the language, in any case."""
 
 
 class _Binding(IntEnum):
@@ -335,20 +330,14 @@ def render_declaration(declaration: Declaration) -> str:
 def render_type(type: ArgumentType) -> str:
     """`Integer`, `String`, `{rwx}` or `Login.userid`."""
     match type:
-        case IntegerType():
-            return "Integer"
-        case StringType():
-            return "String"
-        case TimestampType():
-            return "Timestamp"
-        case ClockType(part):
-            return "TimeOfDay" if part == "timeofday" else "Weekday"
         case SetType(letters):
             return f"{{{_letters(letters)}}}"
-        case ObjectType(name, None) if name.lower() in _TYPES:
+        case ObjectType(name, None) if name.lower() in map(str.lower, TYPE_NAMES):
             raise BadDefinition(f"`{name}` is no name of an object type")
         case ObjectType(name, service):
             return f"{'' if service is None else _plain('service', service) + '.'}{_plain('type', name)}"
+        case _:
+            return next(name for name, known in TYPE_NAMES.items() if known == type)
 
 
 def render_statement(statement: Statement) -> str:

@@ -59,9 +59,9 @@ from headgate.model.limits import (
     MAX_STATEMENTS,
 )
 from headgate.model.rolefiles import (
+    TYPE_NAMES,
     ArgumentType,
     Audit,
-    ClockType,
     Credential,
     Declaration,
     Elector,
@@ -69,19 +69,17 @@ from headgate.model.rolefiles import (
     EventPolicy,
     EventTemplate,
     Import,
-    IntegerType,
     ObjectType,
     Representative,
     Revoker,
     Rolefile,
     SetType,
     Statement,
-    StringType,
-    TimestampType,
 )
 from headgate.model.values import brief
 
 Start: TypeAlias = Literal["statement", "event", "role", "constraint", "expression", "argument"]
+_TYPES: Final = {name.lower(): type for name, type in TYPE_NAMES.items()}
 _NAMES: Final = frozenset({"NAME", "QUOTED", "EVENT", "GROUP_NAME", "BARE_GROUP"})
 
 
@@ -411,17 +409,7 @@ class _RolefileBuilder(ExpressionBuilder):
     def named_type(self, first: Token, second: Token | None) -> ArgumentType:
         if second is not None:
             return ObjectType(str(second), str(first))
-        match first.lower():
-            case "integer":
-                return IntegerType()
-            case "string":
-                return StringType()
-            case "timestamp":
-                return TimestampType()
-            case "timeofday" | "weekday" as part:
-                return ClockType(part)
-            case _:
-                return ObjectType(str(first))
+        return _TYPES.get(first.lower()) or ObjectType(str(first))
 
     def set_type(self, brace: Token, letters: Token | None) -> ArgumentType:
         _at_most(brace, len(letters or ""), MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")

@@ -298,6 +298,18 @@ def atoms(condition: Condition) -> Iterator[Atom]:
             yield atom
 
 
+def conjuncts(condition: Condition) -> Iterator[Condition]:
+    """What must all be true for a condition to be, without conjunctions and stars around it."""
+    match condition:
+        case AllOf(args):
+            for arg in args:
+                yield from conjuncts(arg)
+        case Starred(arg):
+            yield from conjuncts(arg)
+        case other:
+            yield other
+
+
 def has_star(condition: Condition) -> bool:
     """Does a star stand on some part?"""
     return isinstance(condition, Starred) or any(map(has_star, parts(condition)))

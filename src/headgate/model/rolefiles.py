@@ -8,9 +8,9 @@ Leaves out: text (`lang`), types and checks (`roles`), truth (`decide`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from headgate.model.conditions import TRUE, Condition, Constant, Operand, RoleRef, Variable
 from headgate.model.errors import BadDefinition
@@ -60,6 +60,12 @@ class ClockType:
 
 
 ArgumentType: TypeAlias = IntegerType | StringType | SetType | ObjectType | TimestampType | ClockType
+
+TYPE_NAMES: Final[Mapping[str, ArgumentType]] = {
+    "Integer": IntegerType(), "String": StringType(), "Timestamp": TimestampType(),
+    "TimeOfDay": ClockType("timeofday"), "Weekday": ClockType("weekday"),
+}  # fmt: skip
+"""The types of the language by name, which is written in any case; all other names are of object types."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from headgate.decide.ask import Books
 from headgate.decide.constraints import RoleFunction
+from headgate.decide.deliver import Books
 from headgate.decide.truth import PredicateFunction
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, RegisterPredicate

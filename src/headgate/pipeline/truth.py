@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.decide import truth as reference
-from headgate.decide.bind import bind
+from headgate.decide.normal import bind
 from headgate.decide.truth import World, clock_part, has_token
 from headgate.model import conditions as tree
 from headgate.model.changes import Row

@@ -44,7 +44,7 @@ class Family(Enum):
     BYTES = "bytes"
 
 
-_FAMILIES: Final = {
+FAMILIES: Final = {
     Kind.BOOL: Family.BOOL,
     Kind.INT: Family.NUMBER,
     Kind.FLOAT: Family.NUMBER,
@@ -54,15 +54,10 @@ _FAMILIES: Final = {
 }
 
 
-def family_of(kind: Kind) -> Family:
-    """The family of a kind."""
-    return _FAMILIES[kind]
-
-
 def family(value: Value) -> Family | None:
     """The family of a value; None for null."""
     kind = kind_of(value)
-    return None if kind is None else _FAMILIES[kind]
+    return None if kind is None else FAMILIES[kind]
 
 
 def fits(value: Value, kind: Kind) -> bool:
@@ -116,24 +111,17 @@ def before(value: Value) -> Value:
             return None
 
 
-_LEAST: Final[dict[Family, Value]] = {
+LEAST: Final[dict[Family, Value]] = {
     Family.BOOL: False,
     Family.NUMBER: -MOST,
     Family.STRING: "",
     Family.TIME: moment(_FIRST),
     Family.BYTES: b"",
 }
-_GREATEST: Final[dict[Family, Value]] = {Family.BOOL: True, Family.NUMBER: MOST, Family.TIME: moment(_LAST)}
+"""The first value of each family."""
 
-
-def least(of: Family) -> Value:
-    """The first value of a family."""
-    return _LEAST[of]
-
-
-def greatest(of: Family) -> Value:
-    """The last value of a family; None for texts and bytes, which have none."""
-    return _GREATEST.get(of)
+GREATEST: Final[dict[Family, Value]] = {Family.BOOL: True, Family.NUMBER: MOST, Family.TIME: moment(_LAST)}
+"""The last value of each family; texts and bytes have none."""
 
 
 def candidates(of: Family, constants: Iterable[Value], count: int) -> list[Value]:

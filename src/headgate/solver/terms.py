@@ -35,7 +35,7 @@ from headgate.model.conditions import (
 from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
-from headgate.solver.order import Family, candidates, family, family_of, fits
+from headgate.solver.order import FAMILIES, Family, candidates, family, fits
 from headgate.solver.texts import BLANKS, Asks, TextQuestion, representatives
 
 MOST_NAMED: Final = 1_000
@@ -296,7 +296,7 @@ def _table(group: list[Term], asked: list[_Asked], frame: ConditionFrame) -> Ter
 
 def may_be(term: Term, kind: Kind | None, of: Family) -> bool:
     """May the term have a value of this family? An event attribute that its type lacks is always null."""
-    return family_of(kind) is of if kind is not None else isinstance(term, tree.Subject)
+    return FAMILIES[kind] is of if kind is not None else isinstance(term, tree.Subject)
 
 
 def domain(term: Term, table: TermTable, frame: ConditionFrame) -> list[range]:

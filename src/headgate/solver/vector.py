@@ -8,13 +8,23 @@ Leaves out: every rule that is not such a vector; `vector` has None for it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from headgate.model.conditions import MIRRORED, AllOf, Compare, CompareOp, Condition, Constant, InRange, Subject, plain
+from headgate.model.conditions import (
+    MIRRORED,
+    Compare,
+    CompareOp,
+    Condition,
+    Constant,
+    InRange,
+    Subject,
+    conjuncts,
+    plain,
+)
 from headgate.model.values import Value, compare
-from headgate.solver.order import Family, after, before, between, family, greatest, least
+from headgate.solver.order import GREATEST, LEAST, Family, after, before, between, family
 
 _ORDERED: Final = frozenset({"=", "<", "<=", ">", ">="})
 
@@ -39,7 +49,7 @@ Vector: TypeAlias = Mapping[str, Element]
 def vector(rule: Condition) -> Vector | None:
     """The rule as a vector, by the name of the attribute; None if it is not one."""
     elements: dict[str, Element] = {}
-    for atom in _conjuncts(rule):
+    for atom in conjuncts(rule):
         placed = _placed(atom)
         if placed is None or placed[0] in elements:
             return None
@@ -70,14 +80,6 @@ def example(wide: Vector, narrow: Vector) -> dict[str, Value] | None:
     return None
 
 
-def _conjuncts(rule: Condition) -> Iterator[Condition]:
-    if isinstance(rule, AllOf):
-        for arg in rule.args:
-            yield from _conjuncts(arg)
-    else:
-        yield rule
-
-
 def _placed(atom: Condition) -> tuple[str, Element] | None:
     """An atom as the element of an attribute, if it can be one."""
     match atom:
@@ -103,15 +105,15 @@ def _element(op: CompareOp, value: Value) -> Element | None:
         return None
     match op:
         case ">":
-            return Element(of, after(value), greatest(of))
+            return Element(of, after(value), GREATEST.get(of))
         case ">=":
-            return Element(of, value, greatest(of))
+            return Element(of, value, GREATEST.get(of))
         case "<" if (last := before(value)) is not None:
-            return Element(of, least(of), last)
+            return Element(of, LEAST[of], last)
         case "<":
-            return Element(of, least(of), value, high_open=True)
+            return Element(of, LEAST[of], value, high_open=True)
         case "<=":
-            return Element(of, least(of), value)
+            return Element(of, LEAST[of], value)
         case _:
             return Element(of, value, value)
 
@@ -159,5 +161,5 @@ def _outside(wide: Element, narrow: Element) -> Value:
 
 def _written(element: Element) -> tuple[Value, Value]:
     """The ends of an element, without those that are the ends of the family."""
-    low = None if element.low == least(element.family) else element.low
-    return low, None if element.high == greatest(element.family) else element.high
+    low = None if element.low == LEAST[element.family] else element.low
+    return low, None if element.high == GREATEST.get(element.family) else element.high

@@ -9,8 +9,8 @@ from hypothesis import given
 
 from headgate.analysis.entry_conditions import MOST_CHOICES, condition_of, is_opaque, is_shown, policy_rules
 from headgate.analysis.profiles import Profiles
-from headgate.decide.bind import bind
 from headgate.decide.event_policy import credentials, entry_truth
+from headgate.decide.normal import bind
 from headgate.decide.truth import World, truth
 from headgate.decide.views import condition_for, covered, view
 from headgate.lang import render_condition

@@ -11,8 +11,7 @@ from hypothesis import given
 
 from headgate.analysis.explain import Demand, Explanation, Question, Standing, Tried, ViewAt, Why, explain
 from headgate.decide.apply import apply
-from headgate.decide.ask import Books
-from headgate.decide.deliver import admits, decide
+from headgate.decide.deliver import Books, admits, decide
 from headgate.decide.views import view
 from headgate.lang import parse_condition, render_condition
 from headgate.model.changes import (

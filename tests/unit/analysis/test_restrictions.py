@@ -19,8 +19,7 @@ from headgate.analysis.restrictions import (
     restrict_publish,
 )
 from headgate.decide.apply import apply
-from headgate.decide.ask import Books
-from headgate.decide.deliver import decide
+from headgate.decide.deliver import Books, decide
 from headgate.decide.truth import World, truth
 from headgate.decide.views import view
 from headgate.lang import parse_condition, render_condition

@@ -10,7 +10,7 @@ from headgate.analysis.advice import Concern, advise, unattested
 from headgate.analysis.effects import Turn, effects
 from headgate.analysis.proofs import Fault, check_policy
 from headgate.analysis.restrictions import Reason, holds_now, restrict_publish
-from headgate.decide.ask import Books
+from headgate.decide.deliver import Books
 from headgate.decide.publish import admit
 from headgate.decide.views import governs
 from headgate.lang import parse_condition, render_condition

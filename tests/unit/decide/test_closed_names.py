@@ -7,7 +7,7 @@ import pytest
 from headgate.analysis.explain import Question, explain
 from headgate.analysis.plan import plan
 from headgate.decide.apply import apply
-from headgate.decide.ask import Books
+from headgate.decide.deliver import Books
 from headgate.decide.publish import admit
 from headgate.lang import parse_condition
 from headgate.lang.rolefile import parse_role

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 
-from headgate.decide.bind import bind
-from headgate.decide.normal import Bounds, Clause, Span, clauses
+from headgate.decide.normal import Bounds, Clause, Span, bind, clauses
 from headgate.decide.truth import World, truth, value
 from headgate.model.conditions import (
     TRUE,

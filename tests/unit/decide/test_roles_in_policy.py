@@ -15,7 +15,7 @@ from headgate.analysis.effects import Affected, Turn, effects
 from headgate.analysis.explain import Explanation, Question, Tried, explain
 from headgate.analysis.proofs import Fault, RuleFinding, can_see, check_policy, example_state
 from headgate.analysis.restrictions import Reason, Restriction, restrict, wanted
-from headgate.decide.ask import Books
+from headgate.decide.deliver import Books
 from headgate.decide.views import view
 from headgate.lang import parse_condition, render_condition
 from headgate.lang.render import render_entry, render_role

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.decide.bind import bind
+from headgate.decide.normal import bind
 from headgate.decide.truth import World
 from headgate.decide.truth import truth as reference
 from headgate.model.conditions import (

@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from headgate.analysis.explain import RoleHolding
-from headgate.analysis.truth_trace import TruthPart
+from headgate.analysis.explain import RoleHolding, TruthPart
 from headgate.cli.shared.common import err, out, printable
 from headgate.gateway.http.rendering import as_json
 from headgate.lang.render import render_argument, render_condition, render_membership, render_operand

@@ -33,7 +33,7 @@ from headgate.cli.statements.statement_rendering import draw_chain, say_legend
 from headgate.cli.stories import STORIES
 from headgate.cli.stories.stage import Refusal, Stage, show
 from headgate.commands.role_graph import graph
-from headgate.decide.ask import Books
+from headgate.decide.deliver import Books
 from headgate.lang.render import render_condition
 from headgate.model.authority import Identity
 from headgate.model.changes import SetProvider

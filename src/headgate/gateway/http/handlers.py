@@ -18,7 +18,7 @@ from headgate.commands import event_types, explaining
 from headgate.commands import subscriptions as subscribing
 from headgate.commands.sessions import Caller
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
-from headgate.decide.ask import is_told_everything
+from headgate.decide.deliver import is_told_everything
 from headgate.gateway.http.change_requests import type_of
 from headgate.gateway.http.operations import (
     PROTOCOL,

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import Enum
 from typing import get_args
 
-from headgate.analysis.truth_trace import TruthPart
+from headgate.analysis.explain import TruthPart
 from headgate.lang.render import render_condition, render_entry, render_operand, render_role
 from headgate.model.conditions import AllOf, AnyOf, Atom, Not, Operand, RoleRef
 from headgate.model.rolefiles import EventEntry

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from headgate.gateway.http.change_requests import changes_of, check_may_change, expression_chars
 from headgate.gateway.http.worker_pool import Workers
-from headgate.lang.texts import Requirement, Sort, Wanted, read_all
+from headgate.lang import Requirement, Sort, Wanted, read_all
 from headgate.model.changes import Change
 from headgate.model.conditions import TRUE, Condition, RoleRef
 from headgate.model.errors import BadExpression, HeadgateError, TooLarge

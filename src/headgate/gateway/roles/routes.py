@@ -21,8 +21,8 @@ from headgate.commands.role_certificates import SignedCertificate
 from headgate.commands.role_graph import graph
 from headgate.commands.roles import HeldMemberships, check_place
 from headgate.commands.sessions import Caller
-from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import RoleFunction
+from headgate.decide.deliver import is_told_everything
 from headgate.gateway.http.handlers import utc_of
 from headgate.gateway.http.operations import Call, Operation, Parameter
 from headgate.gateway.runtime import Gateway

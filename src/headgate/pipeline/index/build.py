@@ -18,8 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
-from headgate.decide.bind import bind
-from headgate.decide.normal import clauses
+from headgate.decide.normal import bind, clauses
 from headgate.decide.rolebook import as_value, fit
 from headgate.decide.views import condition_for, covered, named_type
 from headgate.model.conditions import TRUE, Condition, Constant, InGroup, Related, atoms, names_meta, subjects

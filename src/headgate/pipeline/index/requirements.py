@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.decide.check import check_requirement, is_private, match
-from headgate.lang import parse_condition, render_condition
-from headgate.lang.texts import does_not_read_back
+from headgate.lang import does_not_read_back, parse_condition, render_condition
 from headgate.model.conditions import Condition, subjects
 from headgate.model.errors import BadExpression, HeadgateError
 from headgate.model.limits import MAX_REQUIREMENTS
@@ -87,7 +86,7 @@ def requirement_of(text: str) -> Condition:
 
 
 def remember(text: str, parsed: Condition | BadExpression, written: str | None = None) -> None:
-    """Know what a text says, and how that is written, as somebody else worked it out (`lang.texts.requirement`)."""
+    """Know what a text says, and how that is written, as somebody else worked it out (`lang.requirement`)."""
     _PARSED.put(text, parsed)
     if written is not None and not isinstance(parsed, BadExpression):
         _PARSED.put(written, parsed)

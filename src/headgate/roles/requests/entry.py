@@ -20,8 +20,8 @@ from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final, Literal, TypeAlias
 
-from headgate.decide.ask import is_told_everything
 from headgate.decide.constraints import Bindings, Budget, RoleFunction, Scene, solutions, truth
+from headgate.decide.deliver import is_told_everything
 from headgate.decide.reading import read
 from headgate.decide.rolebook import fit, same
 from headgate.lang.literals import Reading

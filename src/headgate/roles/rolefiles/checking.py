@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
-from headgate.decide.bind import in_relations
 from headgate.decide.constraints import RoleFunction, is_monitored
 from headgate.decide.event_policy import inlined
+from headgate.decide.normal import in_relations
 from headgate.model.conditions import (
     TRUE,
     AllOf,

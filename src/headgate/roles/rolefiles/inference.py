@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Final, TypeAlias, assert_never
+from typing import Final, TypeAlias, assert_never, cast, get_args
 
 from headgate.lang.literals import Reading, read_text
 from headgate.lang.render import render_constraint, render_expression, render_role, render_type
 from headgate.model import conditions as tree
-from headgate.model.conditions import Argument, Condition, Constant, Operand, RoleRef, Variable, foreign
+from headgate.model.conditions import Argument, Atom, Condition, Constant, Operand, RoleRef, Variable, foreign
 from headgate.model.errors import BadDefinition, BadExpression
 from headgate.model.rolefiles import (
     ArgumentType,
@@ -29,7 +28,7 @@ from headgate.model.rolefiles import (
     StringType,
     TimestampType,
 )
-from headgate.model.values import brief
+from headgate.model.values import Kind, brief, kind_of
 
 Imported: TypeAlias = Callable[[str, str], tuple[ArgumentType | None, ...] | None]
 """The argument types of a role of another service, as far as they are known."""
@@ -75,8 +74,6 @@ class TypeClash:
     message: str
 
 
-SETS: Final = ("subset", "subseteq", "superset", "superseteq")
-ORDERS: Final = ("<", "<=", ">", ">=")
 SET_FUNCTIONS: Final = frozenset({"unixacl", "acl"})
 """Built-in functions that give a set of rights."""
 
@@ -309,34 +306,27 @@ class Inference:
         self._role(statement.head, head=True)
         for ref in (*statement.needed, *(revoker.ref for revoker in statement.revokers)):
             self._role(ref)
-        self._constraint(statement.constraint)
+        for atom in tree.atoms(statement.constraint):
+            self._atom(atom)
 
-    def _constraint(self, c: Condition) -> None:
-        match c:
-            case tree.Starred(arg) | tree.Not(arg):
-                self._constraint(arg)
-            case tree.AllOf(args) | tree.AnyOf(args):
-                for arg in args:
-                    self._constraint(arg)
-            case tree.Compare(op, left, right):
-                self._alike(c, (left, right), LetterSet() if op in SETS else None)
-                if op in ORDERS:
-                    self._ordered.append((self._typed(left), self._line, said(c)))
+    def _atom(self, atom: Atom) -> None:
+        sides, wanted = tree.operands(atom), tree.admits(atom)
+        match atom:
+            case tree.InSet(_, values):
+                sides = (*sides, *map(Constant, values))
             case tree.InGroup(of, _):
-                self._is(self._typed(of), Textual(), said(c))
-            case tree.InRange(of, low, high):
-                self._alike(c, (of, low, high), None)
-                self._ordered.append((self._typed(of), self._line, said(c)))
-            case tree.InSet(of, values):
-                self._alike(c, (of, *map(Constant, values)), None)
-            case tree.TextMatch(_, left, right):
-                self._alike(c, (left, right), StringType())
+                self._is(self._typed(of), Textual(), said(atom))
             case tree.Related(name, args) if name in self._own and args:
                 cells = self._arguments(None, name, len(args))
                 for cell, term in zip(cells, args, strict=False):
-                    self._join(cell, self._typed(term), f"{said(term)}` of `{said(c)}")
+                    self._join(cell, self._typed(term), f"{said(term)}` of `{said(atom)}")
             case tree.Related(name, args):
-                self._calls(name, args, said(c))
+                self._calls(name, args, said(atom))
+        if isinstance(atom, tree.TextMatch) or wanted in ("alike", "order", "sets"):
+            known = LetterSet() if wanted == "sets" else StringType() if wanted == "text" else None
+            cell = self._alike(atom, sides, known)
+            if wanted == "order":
+                self._ordered.append((cell, self._line, said(atom)))
 
     def _alike(self, c: Condition | Operand, sides: Iterable[Operand], known: Known | None) -> int:
         """Join what a comparison or an operation joins."""
@@ -478,48 +468,26 @@ def time_type(reading: Reading) -> TimestampType | ClockType:
     return TimestampType() if reading == "timestamp" else ClockType(reading)
 
 
+_KNOWN_KINDS: Final[Mapping[Kind, Known]] = {
+    Kind.BOOL: Other("bool"), Kind.INT: IntegerType(), Kind.FLOAT: Other("number"), Kind.TIMESTAMP: TimestampType(),
+    Kind.BYTES: Other("bytes"),
+}  # fmt: skip
+
+
 def known_of(value: Argument) -> Known | None:
     """What a constant says of its type."""
-    match value:
-        case frozenset():
-            return LetterSet(value)
-        case bool():
-            return Other("bool")
-        case int():
-            return IntegerType()
-        case float():
-            return Other("number")
-        case str():
-            return Textual(frozenset((value,)))
-        case datetime():
-            return TimestampType()
-        case bytes():
-            return Other("bytes")
-        case None:
-            return None
+    if isinstance(value, frozenset):
+        return LetterSet(value)
+    kind = kind_of(value)
+    return Textual(frozenset((value,))) if isinstance(value, str) else None if kind is None else _KNOWN_KINDS[kind]
 
 
-def said(node: RoleRef | Operand | Condition) -> str:
+def said(node: RoleRef | tree.Node) -> str:
     """A part of a statement as text, short enough for a message."""
     try:
-        match node:
-            case RoleRef():
-                return brief(render_role(node))
-            case (
-                tree.AllOf()
-                | tree.AnyOf()
-                | tree.Not()
-                | tree.Starred()
-                | tree.Compare()
-                | tree.InRange()
-                | tree.InSet()
-                | tree.TextMatch()
-                | tree.InGroup()
-            ):
-                return brief(render_constraint(node))
-            case tree.Related() | tree.IsNull() | tree.Predicate():
-                return brief(render_constraint(node))
-            case _:
-                return brief(render_expression(node))
+        if isinstance(node, RoleRef):
+            return brief(render_role(node))
+        operand = isinstance(node, get_args(Operand))
+        return brief(render_expression(cast(Operand, node)) if operand else render_constraint(cast(Condition, node)))
     except BadDefinition:
         return "..."

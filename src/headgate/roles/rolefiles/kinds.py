@@ -173,18 +173,14 @@ def role_kinds(rolefiles: Mapping[str, Rolefile | None]) -> RoleKinds:
     return kinds
 
 
-def _of_type(type: ArgumentType | None, by: str) -> KnownKind | None:
-    match type:
-        case None:
-            return None
-        case IntegerType() | ClockType():
-            return KnownKind(Kind.INT, by)
-        case TimestampType():
-            return KnownKind(Kind.TIMESTAMP, by)
-        case SetType():
-            return KnownKind("set", by)
-        case _:
-            return KnownKind(Kind.STRING, by)
+_SORTS: Final[Mapping[type, Sort]] = {
+    IntegerType: Kind.INT, ClockType: Kind.INT, TimestampType: Kind.TIMESTAMP, SetType: "set",
+}  # fmt: skip
+"""What values of a type are; of the others, text."""
+
+
+def _of_type(type_: ArgumentType | None, by: str) -> KnownKind | None:
+    return None if type_ is None else KnownKind(_SORTS.get(type(type_), Kind.STRING), by)
 
 
 def _of_constant(value: Argument) -> KnownKind | None:

@@ -12,7 +12,8 @@ functions tell, and statements that only their constraints tell apart, which is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Final, TypeAlias
@@ -159,27 +160,16 @@ def _clauses(c: Condition, positive: bool) -> list[tuple[Literal, ...]] | None:
         case tree.Not(arg):
             return _clauses(arg, not positive)
         case tree.AllOf(args) | tree.AnyOf(args):
-            parts = [_clauses(arg, positive) for arg in args]
-            known = [part for part in parts if part is not None]
-            if len(known) != len(parts):
+            parts = [part for arg in args if (part := _clauses(arg, positive)) is not None]
+            every = isinstance(c, tree.AllOf) is positive
+            count = math.prod(map(len, parts)) if every else sum(map(len, parts))
+            if len(parts) < len(args) or count > MAX_CLAUSES:
                 return None
-            return _all_of(known) if isinstance(c, tree.AllOf) is positive else _any_of(known)
+            if not every:
+                return [clause for part in parts for clause in part]
+            return [tuple(literal for clause in chosen for literal in clause) for chosen in product(*parts)]
         case leaf:
             return [((leaf, positive),)]
-
-
-def _any_of(parts: Iterable[list[tuple[Literal, ...]]]) -> list[tuple[Literal, ...]] | None:
-    found = [clause for part in parts for clause in part]
-    return found if len(found) <= MAX_CLAUSES else None
-
-
-def _all_of(parts: list[list[tuple[Literal, ...]]]) -> list[tuple[Literal, ...]] | None:
-    count = 1
-    for part in parts:
-        count *= len(part)
-        if count > MAX_CLAUSES:
-            return None
-    return [tuple(literal for clause in chosen for literal in clause) for chosen in product(*parts)]
 
 
 @dataclass(slots=True)
@@ -356,7 +346,7 @@ class _Paths:
         self._made += 1
         own = in_statement(statement, numbered(f"{self._made}."))
         elected = tuple(("elector", one.ref) for one in own.electors)
-        partial = [_Way(statement, own.head, elected, frozenset(_parts(own.constraint)), (1, number))]
+        partial = [_Way(statement, own.head, elected, frozenset(tree.conjuncts(own.constraint)), (1, number))]
         for credential in own.credentials:
             partial = [one for way in partial for one in self._with(way, credential.ref, within)][:MAX_WAYS]
         return partial
@@ -385,18 +375,6 @@ def _joined(way: _Way, inner: _Way, substitution: Mapping[str, Term]) -> _Way:
         (max(way.turn[0], again), way.turn[1]),
         (*way.through, inner.statement.line, *inner.through),
     )
-
-
-def _parts(constraint: Condition) -> Iterator[Condition]:
-    """What must all be true; stars say nothing of entry."""
-    match constraint:
-        case tree.Starred(arg):
-            yield from _parts(arg)
-        case tree.AllOf(args):
-            for arg in args:
-                yield from _parts(arg)
-        case other:
-            yield other
 
 
 def _wins(winner: _Way, loser: _Way) -> bool:

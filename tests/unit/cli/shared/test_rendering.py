@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 from click.testing import Result
 
-from headgate.analysis.truth_trace import TruthPart
+from headgate.analysis.explain import TruthPart
 from headgate.cli.shared.rendering import show_value
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.gateway.http.rendering import as_json

@@ -17,8 +17,7 @@ import pytest
 
 from headgate.gateway.http import worker_pool as module
 from headgate.gateway.http.worker_pool import Workers
-from headgate.lang import parse_condition
-from headgate.lang.texts import Wanted, read_all
+from headgate.lang import Wanted, parse_condition, read_all
 from headgate.model.errors import BadExpression, BadStatement, HeadgateError, RoleDenied, TooBusy, TooLarge
 from strategies.serving import eventually
 
