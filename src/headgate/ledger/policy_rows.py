@@ -133,8 +133,7 @@ def _opened(kind: str, field: str) -> Collection:
     part = attrgetter(field)
 
     def read(state: State, rows: Rows) -> State:
-        others = state.open_names - part(state).keys()
-        opened = others | {row["name"] for row in rows if row["open"]}
+        opened = state.open_names.difference(part(state)).union(row["name"] for row in rows if row["open"])
         return replace(state, open_names=opened, **{field: {row["name"]: frozenset() for row in rows}})  # type: ignore[arg-type]
 
     return Collection(

@@ -15,12 +15,15 @@ from headgate.model.changes import (
     AddRow,
     AddRule,
     Batch,
+    DeclareGroup,
     DeclarePrincipal,
+    DeclareRelation,
     RemoveMember,
     RemoveRow,
     RemoveRule,
     RetireType,
     SetAttribute,
+    SetOpen,
     Subscribe,
     Unsubscribe,
 )
@@ -34,6 +37,7 @@ from headgate.model.errors import (
     VersionConflict,
 )
 from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.state import ADMINISTRATOR
 
 Commit = Callable[..., int]
 
@@ -261,3 +265,13 @@ def test_a_commit_beside_many_subscriptions_is_quick(ledger: Ledger, commit: Com
         commit(Subscribe(Subscription(f"n{i}", "bob", "news.Story")))
         took.append(time.monotonic() - began)
     assert min(took) < 0.05
+
+
+def test_names_are_opened_and_closed_over_a_state_that_was_read(ledger: Ledger) -> None:
+    ledger.commit(Batch(ADMINISTRATOR, (DeclareGroup("readers", open=True), DeclareRelation("Likes", open=True))))
+    with Ledger.open(ledger.place) as again:
+        assert isinstance(again.state().open_names, frozenset)
+        again.commit(Batch(ADMINISTRATOR, (SetOpen("readers", False),)))
+    with Ledger.open(ledger.place) as again:
+        assert again.state().open_names == {"Likes"}
+        assert ledger.state() == again.state()
