@@ -271,11 +271,12 @@ def explain(
     full = event is not None and is_told_all(books.now, question.asker, event.type)
     if not full and question.asker != question.principal:
         _refuse_other(question, event, books.now)
-    check_known(books.now, question.principal)
+    mine = [s for s in subscriptions if s.principal == question.principal and s.id == question.subscription]
+    if not mine and (event is None or not full or question.principal not in books.states(event.version).principals):
+        check_known(books.now, question.principal)  # who has left since is asked about as before
     if event is None:
         raise no_event(question)
     version = event.version if question.version is None else question.version
-    mine = [s for s in subscriptions if s.principal == question.principal and s.id == question.subscription]
     if full:
         at = _typed(event, version, books)
         chosen = _chosen(question, at, mine, books)

@@ -24,6 +24,7 @@ from headgate.model.changes import (
     DeclarePrincipal,
     DeclareRelation,
     DeclareType,
+    RemovePrincipal,
     RemoveRule,
     SetPolicyRule,
     Subscribe,
@@ -123,6 +124,20 @@ def test_each_attribute_names_the_entry_that_decided_it() -> None:
     assert [s.value for s in answer.attributes] == ["hat", 9, None]
     (need,) = answer.needed
     assert (need.type, need.attributes, need.before, need.failed) == (T, ("buyer",), "no-buyer", ())
+
+
+def test_what_one_got_is_explained_after_it_has_left() -> None:
+    world = World(AddRule(rule("all")), Subscribe(Subscription("s", "ann", T)))
+    event = world.event(item="hat", price=9)
+    world.commit(RemovePrincipal("ann"))
+    assert world.ask(event).visible
+    answer = world.ask(event, subscription="s")
+    assert answer.subscription is not None
+    assert answer.subscription.delivered
+    with pytest.raises(UnknownName):
+        world.ask(event, principal="nobody")
+    with pytest.raises(UnknownName):
+        world.ask(event, asker="ann")
 
 
 def test_entries_come_in_order_with_their_deciding_parts() -> None:
