@@ -41,6 +41,8 @@ EVERY = 0.05
 CONNECTIONS = 4
 """Connections of the attacker."""
 MARK = 2.0
+ALLOWED = "publish full of requirements"
+"""What its sender may do; it is stated beside the attacks, since whoever may publish may load a gateway with that."""
 
 
 def world(keys: dict[str, PrivateKey]) -> Iterator[Change]:
@@ -82,7 +84,7 @@ def attacks() -> dict[str, tuple[str, str, str, bytes]]:
     rules.append({"op": "remove-rule", "id": "there is none"})
     return {
         "publish of what is denied, full of requirements": ("POST", "/v1/events", wire.BATCH_JSON, events(SALE, 8_000)),
-        "publish full of requirements": ("POST", "/v1/events", wire.BATCH_JSON, events(NOTE, 500)),
+        ALLOWED: ("POST", "/v1/events", wire.BATCH_JSON, events(NOTE, 500)),
         "batch of rolefiles": ("POST", "/v1/batches", wire.JSON, json.dumps({"changes": rolefiles}).encode()),
         "batch of long conditions": ("POST", "/v1/batches", wire.JSON, json.dumps({"changes": rules}).encode()),
         "long filters": (
@@ -216,6 +218,7 @@ def run() -> None:
                     waits = others.waits()
                     busy.append(statistics.median(waits))
                     worst = max(worst, *waits)
-            report_ratio(f"others' wait under a {what}, over quiet", busy, quiet, MARK, "lower")
+            mark = None if what == ALLOWED else MARK
+            report_ratio(f"others' wait under a {what}, over quiet", busy, quiet, mark, "lower")
             report(f"others' longest wait under a {what}, s", worst, None, "lower")
         report("others' median wait, quiet, ms", statistics.median(quiet) * 1e3, None, "lower")
