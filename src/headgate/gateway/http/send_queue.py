@@ -47,6 +47,7 @@ class Outgoing:
         self._patience = patience
         self._written = 0
         self._taken = 0
+        self._gone = False
         self._watch: asyncio.TimerHandle | None = None
         self._leave: asyncio.TimerHandle | None = None
 
@@ -54,7 +55,9 @@ class Outgoing:
         return getattr(self._transport, name)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write, and begin to watch if it is not taken at once."""
+        """Write, and begin to watch if it is not taken at once; once the connection is gone, that goes nowhere."""
+        if self._gone:  # of requests sent at once only the last is told, and uvloop refuses what others write
+            return
         self._written += len(data)
         self._transport.write(data)
         if self._watch is None and self._transport.get_write_buffer_size():
@@ -66,12 +69,16 @@ class Outgoing:
 
     def close(self) -> None:
         """Close once everything is taken, or after LEAVE_SECONDS."""
+        if self._gone:
+            return
         self._transport.close()
         if self._leave is None:
             self._leave = self._loop.call_later(LEAVE_SECONDS, self.abort)
 
     def abort(self) -> None:
         """Close at once, and forget what was not sent; if everything was, the client sees a proper end."""
+        if self._gone:
+            return
         self.lost()
         if self._transport.get_write_buffer_size():
             opened = self._transport.get_extra_info("socket")
@@ -81,6 +88,7 @@ class Outgoing:
 
     def lost(self) -> None:
         """The connection is gone: there is nothing left to watch."""
+        self._gone = True
         for timer in (self._watch, self._leave):
             if timer is not None:
                 timer.cancel()

@@ -11,8 +11,10 @@ import struct
 import termios
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
+import uvloop
 
 from headgate.gateway.http import send_queue as outgoing
 from headgate.gateway.http.send_queue import Outgoing, ServerSocket, as_transport, header
@@ -158,6 +160,38 @@ def test_a_plain_answer_that_is_not_read_is_given_up(strict: Served) -> None:
         pass  # it takes no more
     eventually(lambda: not is_open(client))
     client.close()
+
+
+def test_what_is_written_to_a_connection_that_is_gone_goes_nowhere() -> None:
+    """Of requests sent at once only the last is told that its client has left; uvloop refuses what others write."""
+
+    class Told(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            loop = asyncio.get_running_loop()
+            self.outgoing, self.over = Outgoing(cast(asyncio.Transport, transport), loop, 1.0), asyncio.Event()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.outgoing.lost()
+            self.over.set()
+
+    async def write_on() -> list[bytes]:
+        ours, theirs = socket.socketpair()
+        _, told = await asyncio.get_running_loop().create_connection(Told, sock=ours)
+        told.outgoing.write(b"before")
+        told.outgoing.abort()
+        told.outgoing.write(b"at once")
+        await told.over.wait()
+        await asyncio.sleep(0)  # the transport closes behind it
+        told.outgoing.write(b"later")
+        told.outgoing.close()
+        told.outgoing.abort()
+        theirs.settimeout(PATIENCE)
+        received = [await asyncio.to_thread(theirs.recv, 100) for _ in range(2)]
+        theirs.close()
+        return received
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(write_on()) == [b"before", b""]
 
 
 def test_who_follows_revocations_and_does_not_read_is_given_up(tmp_path: Path) -> None:
