@@ -21,8 +21,8 @@ from headgate.decide.event_policy import settle_policy
 from headgate.decide.rolebook import holders
 from headgate.decide.views import view
 from headgate.lang.rolefile import parse_event_policy, parse_representative
-from headgate.model.conditions import TRUE, Apply, Argument, Constant, Related, Variable
 from headgate.model.events import Event
+from headgate.model.expressions import TRUE, Apply, Argument, Constant, Related, Variable
 from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.roles import Membership, RoleBook
 from headgate.model.state import ADMINISTRATOR, State

@@ -20,7 +20,7 @@ import cedarpy
 
 from benchmarks.measure import console, report, report_ratio, side_by_side
 from headgate.lang import parse_condition
-from headgate.model.conditions import Compare, Condition, Constant, InRange, Subject, all_of
+from headgate.model.expressions import Compare, Condition, Constant, InRange, Subject, all_of
 from headgate.model.values import Value
 from headgate.solver import match, wider
 from headgate.solver.vector import Vector, vector

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.lang import parse_condition
-from headgate.model.conditions import Attribute, Compare, Constant, InRange, all_of
+from headgate.model.expressions import Attribute, Compare, Constant, InRange, all_of
 from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import Catalog, EventType

@@ -26,7 +26,9 @@ from headgate.model.changes import (
     Subscribe,
     Unsubscribe,
 )
-from headgate.model.conditions import (
+from headgate.model.errors import BadExpression, ChainInvalid
+from headgate.model.events import Event
+from headgate.model.expressions import (
     Attribute,
     ClockPart,
     Compare,
@@ -44,8 +46,6 @@ from headgate.model.conditions import (
     all_of,
     any_of,
 )
-from headgate.model.errors import BadExpression, ChainInvalid
-from headgate.model.events import Event
 from headgate.model.rights import Action, Subscription
 from headgate.model.types import EventType
 from headgate.model.values import Kind, micros

@@ -12,8 +12,8 @@ from hypothesis import given
 
 from headgate.decide.views import entries, forced_value, named_type
 from headgate.model.changes import Tick
-from headgate.model.conditions import subjects
 from headgate.model.events import Event
+from headgate.model.expressions import subjects
 from headgate.model.rights import Action, Effect
 from headgate.model.values import conform, same
 from headgate.pipeline import match

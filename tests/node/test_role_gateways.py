@@ -13,8 +13,8 @@ from harness.alone import Alone, Process, alone
 from headgate.client import Client, connect
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import AddMember, AddRule, Change, DeclareGroup, DeclareType, SetConnect, SetRolefile
-from headgate.model.conditions import RoleRef
 from headgate.model.errors import NotFound, PublishDenied, RoleDenied
+from headgate.model.expressions import RoleRef
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType

@@ -34,7 +34,7 @@ from headgate.model.changes import (
     SetKey,
     SetPeer,
 )
-from headgate.model.conditions import RoleRef
+from headgate.model.expressions import RoleRef
 from headgate.model.rights import Action, Rule
 from headgate.model.roles import Peer
 from headgate.model.state import ADMINISTRATOR, State

@@ -49,8 +49,8 @@ from headgate.model.changes import (
     Succeed,
     Tick,
 )
-from headgate.model.conditions import TRUE
 from headgate.model.errors import HeadgateError
+from headgate.model.expressions import TRUE
 from headgate.model.rights import Action, Rule, Source
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType, matches

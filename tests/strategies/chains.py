@@ -27,8 +27,8 @@ from headgate.model.authority import (
     TypeAuthority,
     Validity,
 )
-from headgate.model.conditions import TRUE, Condition, IsNull, atoms
 from headgate.model.events import Event
+from headgate.model.expressions import TRUE, Condition, IsNull, atoms
 from headgate.model.rights import Action
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType

@@ -13,7 +13,7 @@ from typing import Final, get_args
 
 from hypothesis import strategies as st
 
-from headgate.model.conditions import (
+from headgate.model.expressions import (
     FALSE,
     MIRRORED,
     TRUE,

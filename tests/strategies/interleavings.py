@@ -21,9 +21,9 @@ from headgate.decide.publish import admit
 from headgate.lang import parse_condition
 from headgate.model.authority import Authority, Certificate, NetworkAuthority, RevocationList, TypeAuthority, Validity
 from headgate.model.changes import Batch, Change, DeclarePrincipal, DeclareType, Present, Revoke, Subscribe, Tick
-from headgate.model.conditions import TRUE, AllOf, Condition
 from headgate.model.errors import ChainInvalid, Expired, PublishDenied, Revoked, StaleList
 from headgate.model.events import Draft, Event
+from headgate.model.expressions import TRUE, AllOf, Condition
 from headgate.model.rights import Action, Rule, Source, Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType

@@ -28,7 +28,8 @@ from headgate.model.changes import (
     SetPeer,
     SetRepresentative,
 )
-from headgate.model.conditions import (
+from headgate.model.errors import HeadgateError
+from headgate.model.expressions import (
     AllOf,
     AnyOf,
     Apply,
@@ -49,7 +50,6 @@ from headgate.model.conditions import (
     TextMatch,
     Variable,
 )
-from headgate.model.errors import HeadgateError
 from headgate.model.rights import Rule
 from headgate.model.rolefiles import EventEntry, EventPolicy, EventTemplate, Representative
 from headgate.model.roles import Peer

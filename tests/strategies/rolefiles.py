@@ -11,7 +11,7 @@ from typing import Final, get_args
 from hypothesis import strategies as st
 
 from headgate.lang.literals import reading_beside
-from headgate.model.conditions import (
+from headgate.model.expressions import (
     AllOf,
     AnyOf,
     Apply,

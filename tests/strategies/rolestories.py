@@ -36,7 +36,7 @@ from headgate.model.changes import (
     Settle,
     Tick,
 )
-from headgate.model.conditions import (
+from headgate.model.expressions import (
     AllOf,
     AnyOf,
     Apply,

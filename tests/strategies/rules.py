@@ -8,7 +8,7 @@ from itertools import product
 
 import hypothesis.strategies as st
 
-from headgate.model.conditions import (
+from headgate.model.expressions import (
     FALSE,
     TRUE,
     Compare,

@@ -18,8 +18,8 @@ from headgate.model.changes import (
     DeclareType,
     Subscribe,
 )
-from headgate.model.conditions import TRUE, Attribute, Compare, Condition, Constant
 from headgate.model.events import Draft, Event
+from headgate.model.expressions import TRUE, Attribute, Compare, Condition, Constant
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType

@@ -47,7 +47,9 @@ from headgate.model.changes import (
     Tick,
     Unsubscribe,
 )
-from headgate.model.conditions import (
+from headgate.model.errors import HeadgateError
+from headgate.model.events import Draft
+from headgate.model.expressions import (
     TRUE,
     Attribute,
     ClockPart,
@@ -66,8 +68,6 @@ from headgate.model.conditions import (
     all_of,
     any_of,
 )
-from headgate.model.errors import HeadgateError
-from headgate.model.events import Draft
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.rolefiles import EventPolicy
 from headgate.model.state import ADMINISTRATOR, State

@@ -18,8 +18,8 @@ from headgate.analysis.profiles import Profile, Profiles, without_memberships
 from headgate.decide.normal import bind
 from headgate.decide.publish import condition_on_sent
 from headgate.decide.views import covered, may_connect, named_type
-from headgate.model import conditions as tree
-from headgate.model.conditions import TRUE, Condition, Constant, IsNull, Not, Predicate, RoleRef, all_of, any_of, atoms
+from headgate.model import expressions as tree
+from headgate.model.expressions import TRUE, Condition, Constant, IsNull, Not, Predicate, RoleRef, all_of, any_of, atoms
 from headgate.model.rights import ANNOUNCES, Action, Effect, Rule, Source
 from headgate.model.state import State
 from headgate.model.values import Kind

@@ -29,9 +29,9 @@ from headgate.analysis.profiles import Profile, Profiles
 from headgate.decide.normal import bind, clauses
 from headgate.decide.publish import condition_on_sent
 from headgate.decide.views import covered, forced_value, governs, holds, may_connect
-from headgate.model import conditions as tree
-from headgate.model.conditions import TRUE, Attribute, Compare, Condition, Constant, InGroup, Not, Predicate, Related
+from headgate.model import expressions as tree
 from headgate.model.errors import BadExpression
+from headgate.model.expressions import TRUE, Attribute, Compare, Condition, Constant, InGroup, Not, Predicate, Related
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import State
 from headgate.model.values import Kind, brief

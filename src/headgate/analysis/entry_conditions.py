@@ -21,9 +21,9 @@ from headgate.decide.event_policy import means, parameters, policy_readings, rul
 from headgate.decide.normal import Bounds, Clause, bind, clauses
 from headgate.decide.rolebook import alike
 from headgate.decide.views import condition_for, covered_through
-from headgate.model import conditions as tree
-from headgate.model.conditions import FALSE, TRUE, Compare, Condition, Constant, Meta, Not, Operand, RoleRef, Variable
+from headgate.model import expressions as tree
 from headgate.model.errors import BadExpression
+from headgate.model.expressions import FALSE, TRUE, Compare, Condition, Constant, Meta, Not, Operand, RoleRef, Variable
 from headgate.model.rights import Effect, Rule
 from headgate.model.rolefiles import EventEntry
 from headgate.model.roles import Membership

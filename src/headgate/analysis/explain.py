@@ -37,8 +37,10 @@ from headgate.decide.event_policy import credentials, entry_truth, means, parame
 from headgate.decide.rolebook import fit
 from headgate.decide.truth import World, truth, value
 from headgate.decide.views import Verdict, condition_for, named_type, verdicts, view
-from headgate.model import conditions as tree
-from headgate.model.conditions import (
+from headgate.model import expressions as tree
+from headgate.model.errors import GovernDenied, NotFound, UnknownType
+from headgate.model.events import Event
+from headgate.model.expressions import (
     Argument,
     Condition,
     Constant,
@@ -50,8 +52,6 @@ from headgate.model.conditions import (
     looked_at,
     operands,
 )
-from headgate.model.errors import GovernDenied, NotFound, UnknownType
-from headgate.model.events import Event
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.rolefiles import EventEntry
 from headgate.model.roles import Membership

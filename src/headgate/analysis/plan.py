@@ -26,8 +26,8 @@ from headgate.decide.check import check_author
 from headgate.model import changes
 from headgate.model.authority import Issuing
 from headgate.model.changes import Batch, Change, Row, Settle
-from headgate.model.conditions import Condition, InGroup, Predicate, Related, atoms, named, subjects
 from headgate.model.errors import HeadgateError
+from headgate.model.expressions import Condition, InGroup, Predicate, Related, atoms, named, subjects
 from headgate.model.rights import Rule, Source
 from headgate.model.rolefiles import EventPolicy, Representative, Rolefile
 from headgate.model.roles import Ending, Peer

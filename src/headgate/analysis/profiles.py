@@ -18,7 +18,7 @@ from headgate.analysis.plan import Exact, exact
 from headgate.decide.event_policy import credentials, means
 from headgate.decide.rolebook import alike, counting
 from headgate.decide.views import named_type
-from headgate.model.conditions import Constant, Variable, subjects, variables
+from headgate.model.expressions import Constant, Variable, subjects, variables
 from headgate.model.rights import Action, Rule, Source
 from headgate.model.rolefiles import EventEntry
 from headgate.model.roles import Membership

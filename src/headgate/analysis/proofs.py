@@ -25,10 +25,10 @@ from headgate.decide.event_policy import rule_of
 from headgate.decide.normal import bind
 from headgate.decide.truth import PredicateFunction, clock_part
 from headgate.decide.views import covered, forced_value, named_type, view
-from headgate.model import conditions as tree
-from headgate.model.conditions import Attribute, ClockPart, Condition, Constant, Operand, RoleRef, Subject, Variable
+from headgate.model import expressions as tree
 from headgate.model.errors import UnknownName
 from headgate.model.events import Event
+from headgate.model.expressions import Attribute, ClockPart, Condition, Constant, Operand, RoleRef, Subject, Variable
 from headgate.model.limits import WIDER_SECONDS
 from headgate.model.rights import ANNOUNCES, Action, Effect, Rule, Source
 from headgate.model.roles import Membership

@@ -37,10 +37,10 @@ from headgate.decide.normal import Clause, bind, clauses
 from headgate.decide.publish import condition_on_sent, passes_over, publish_entries, written_entries
 from headgate.decide.truth import World, truth
 from headgate.decide.views import covered, entries, forced_value, named_type
-from headgate.model import conditions as tree
-from headgate.model.conditions import FALSE, TRUE, AllOf, AnyOf, Atom, Attribute, Condition, Meta, Not, looked_at
+from headgate.model import expressions as tree
 from headgate.model.errors import BadExpression, GovernDenied, NotFound, UnknownType
 from headgate.model.events import Event
+from headgate.model.expressions import FALSE, TRUE, AllOf, AnyOf, Atom, Attribute, Condition, Meta, Not, looked_at
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.rolefiles import EventEntry
 from headgate.model.roles import Membership

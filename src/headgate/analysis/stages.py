@@ -18,8 +18,8 @@ from typing import TypeAlias
 
 from headgate.decide.event_policy import parameters, put
 from headgate.lang.render import render_constraint, render_entry, render_role
-from headgate.model import conditions as tree
-from headgate.model.conditions import AllOf, AnyOf, Compare, Condition, Constant, Operand, RoleRef, Term, Variable
+from headgate.model import expressions as tree
+from headgate.model.expressions import AllOf, AnyOf, Compare, Condition, Constant, Operand, RoleRef, Term, Variable
 from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_POLICY_CLAUSES
 from headgate.model.rolefiles import EventEntry
 from headgate.model.state import State

@@ -30,8 +30,8 @@ from typing import Final, TypeAlias
 
 from headgate.lang.render import fit_together, size
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority, Validity
-from headgate.model.conditions import TRUE, AllOf, Condition, all_of, atoms
 from headgate.model.errors import ChainInvalid, Expired, HeadgateError, Revoked
+from headgate.model.expressions import TRUE, AllOf, Condition, all_of, atoms
 from headgate.model.limits import (
     MAX_BAG,
     MAX_CHAIN_LENGTH,

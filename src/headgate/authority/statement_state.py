@@ -32,8 +32,8 @@ from headgate.model.authority import (
     Succession,
     TypeAuthority,
 )
-from headgate.model.conditions import Condition, all_of
 from headgate.model.errors import AlreadyExists, BadDefinition, BadExpression, ChainInvalid, StaleList, TooMany
+from headgate.model.expressions import Condition, all_of
 from headgate.model.layered import branch, drop
 from headgate.model.limits import MAX_BAG, MAX_SUCCESSIONS
 from headgate.model.rights import Rule, Source

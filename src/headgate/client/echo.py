@@ -23,8 +23,8 @@ from headgate.client.errors import Gap
 from headgate.client.publishing import Result
 from headgate.client.subscription import Delivery
 from headgate.client.sync import Client, Subscription
-from headgate.model.conditions import Constant, RoleRef, Variable
 from headgate.model.errors import BadDefinition, Damaged, HeadgateError, NotFound, StorageFull, TypeMismatch
+from headgate.model.expressions import Constant, RoleRef, Variable
 from headgate.model.values import Kind, brief, micros, moment, render_timestamp
 
 BATCH: Final = 500  # events that are on their way at a time

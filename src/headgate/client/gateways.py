@@ -34,8 +34,8 @@ from headgate.client.errors import refusal, unexpected
 from headgate.decide.check import check_requirement, match
 from headgate.lang import parse_condition, render_condition
 from headgate.model.authority import Identity
-from headgate.model.conditions import Condition
 from headgate.model.errors import BadDefinition, BadStatement, BrokerNotTrusted, HeadgateError
+from headgate.model.expressions import Condition
 from headgate.model.limits import CHALLENGE_SECONDS
 from headgate.model.values import brief
 from headgate.protocol import messages as wire

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from headgate.client.session import ClientSession, listed
 from headgate.client.wallet import Renewal, RoleHeld
-from headgate.model.conditions import Argument
 from headgate.model.errors import HeadgateError, NotFound, RoleDenied
+from headgate.model.expressions import Argument
 from headgate.model.roles import dump_argument, load_argument
 from headgate.protocol import role_messages as rw
 from headgate.trust.handshake import new_nonce

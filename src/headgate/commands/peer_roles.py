@@ -28,9 +28,9 @@ from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Advertise, Batch, Change, WatchRecords
-from headgate.model.conditions import Argument
 from headgate.model.errors import GovernDenied, RoleDenied, RoleFailure, SubscribeDenied, TooBusy
 from headgate.model.events import Draft, Event
+from headgate.model.expressions import Argument
 from headgate.model.rights import Action, Rule
 from headgate.model.role_statements import ServiceInstance, fits
 from headgate.model.roles import Membership, Peer, Reference, RoleBook, reference_text

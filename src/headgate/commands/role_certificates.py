@@ -18,8 +18,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from headgate.lang.render import render_role
-from headgate.model.conditions import Constant, RoleRef
 from headgate.model.errors import BadStatement, HeadgateError, RoleDenied, StaleList
+from headgate.model.expressions import Constant, RoleRef
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_CERTIFICATE_ROLES
 from headgate.model.role_statements import (
     AppointmentCertificate,

@@ -15,8 +15,8 @@ from headgate.decide.constraints import RoleFunction
 from headgate.decide.deliver import is_told_everything
 from headgate.lang.render import render_constraint, render_membership, render_role
 from headgate.model.changes import Batch, EndCredential, Settle
-from headgate.model.conditions import Constant, RoleRef, Variable
 from headgate.model.errors import BadDefinition, NotFound
+from headgate.model.expressions import Constant, RoleRef, Variable
 from headgate.model.roles import Credential, Ending, Membership, Record, Reference, reference_text
 from headgate.model.state import State
 from headgate.model.values import brief

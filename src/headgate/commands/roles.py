@@ -23,7 +23,6 @@ from headgate.commands.commit import Paces, cost_of, submit
 from headgate.commands.role_certificates import Asker, RoleCertificates, SignedCertificate, is_certificate
 from headgate.decide.constraints import Budget, Scene
 from headgate.model import changes
-from headgate.model.conditions import Argument, RoleRef
 from headgate.model.errors import (
     AlreadyExists,
     BadDefinition,
@@ -33,6 +32,7 @@ from headgate.model.errors import (
     NotFound,
     RoleDenied,
 )
+from headgate.model.expressions import Argument, RoleRef
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_ENTRY_STEPS
 from headgate.model.role_statements import ServiceInstance
 from headgate.model.roles import Election, Membership, Reference, Service

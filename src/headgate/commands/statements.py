@@ -29,8 +29,8 @@ from headgate.decide.apply import apply
 from headgate.decide.views import entries, may_connect
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import Batch, Change, DeclarePrincipal, Identify, Present, Revoke, SetKey, Succeed
-from headgate.model.conditions import TRUE
 from headgate.model.errors import ConnectDenied, HeadgateError, NotFound, StaleList, TooBusy, TooMany
+from headgate.model.expressions import TRUE
 from headgate.model.rights import Action, Effect, Source
 from headgate.model.state import State
 from headgate.model.values import brief

@@ -15,8 +15,8 @@ from urllib.parse import quote
 from headgate.commands.commit import LedgerAccess
 from headgate.decide.views import entries
 from headgate.model.changes import Subscribe, Unsubscribe
-from headgate.model.conditions import names_meta
 from headgate.model.errors import AlreadyExists, BadDefinition, NotFound, SubscribeDenied, TooMany
+from headgate.model.expressions import names_meta
 from headgate.model.rights import Action, Subscription
 from headgate.model.state import State
 from headgate.model.types import check_name

@@ -25,8 +25,8 @@ from headgate.decide.views import condition_for, entries, governs, holds
 from headgate.model import changes, errors
 from headgate.model.authority import Identity
 from headgate.model.changes import AuthorityChange, Batch, Change, PolicyChange, RoleChange, RoleRequest, Row
-from headgate.model.conditions import TRUE, Condition, InGroup, Predicate, Related, atoms, named, subjects
 from headgate.model.errors import BadDefinition, BadExpression, GovernDenied, HeadgateError, RoleDenied, UnknownName
+from headgate.model.expressions import TRUE, Condition, InGroup, Predicate, Related, atoms, named, subjects
 from headgate.model.layered import branch, drop
 from headgate.model.limits import MAX_GROUP_DEPTH
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription

@@ -22,8 +22,10 @@ from datetime import UTC, datetime
 from typing import Final, assert_never
 
 from headgate.decide.truth import World, truth
-from headgate.model import conditions as tree
-from headgate.model.conditions import (
+from headgate.model import expressions as tree
+from headgate.model.errors import BadDefinition, BadExpression, GovernDenied
+from headgate.model.events import Event
+from headgate.model.expressions import (
     Atom,
     Condition,
     Constant,
@@ -37,8 +39,6 @@ from headgate.model.conditions import (
     plain,
     subjects,
 )
-from headgate.model.errors import BadDefinition, BadExpression, GovernDenied
-from headgate.model.events import Event
 from headgate.model.lookalikes import Lookalikes, mixed_scripts, normal_form
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, brief, comparable, kind_of

@@ -18,9 +18,10 @@ from headgate.decide.reading import Readings, kept_by_identity, rows_read
 from headgate.decide.rolebook import alike, fit, unify
 from headgate.decide.truth import Unbound, evaluate, evaluate_operand, is_member
 from headgate.lang.acl import FUNCTIONS
-from headgate.model import conditions as tree
+from headgate.model import expressions as tree
 from headgate.model.changes import Row
-from headgate.model.conditions import (
+from headgate.model.errors import RoleDenied
+from headgate.model.expressions import (
     Argument,
     Condition,
     Constant,
@@ -31,7 +32,6 @@ from headgate.model.conditions import (
     variables,
     variables_of,
 )
-from headgate.model.errors import RoleDenied
 from headgate.model.limits import MAX_ENTRY_STEPS
 from headgate.model.roles import Membership, Service
 from headgate.model.state import State

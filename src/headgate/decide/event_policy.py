@@ -19,10 +19,10 @@ from headgate.decide.reading import AS_STORED, MAX_KEPT, Readings, columns_read,
 from headgate.decide.rolebook import alike, is_of
 from headgate.decide.truth import compared, every, some
 from headgate.lang.literals import Reading
-from headgate.model import conditions as tree
-from headgate.model.conditions import AllOf, Argument, Condition, Constant, Operand, RoleRef, Variable, variables
+from headgate.model import expressions as tree
 from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType
 from headgate.model.events import Event
+from headgate.model.expressions import AllOf, Argument, Condition, Constant, Operand, RoleRef, Variable, variables
 from headgate.model.limits import MAX_INLINED, MAX_STATEMENTS
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.rolefiles import ArgumentType, ClockType, EventEntry, EventPolicy, Representative, TimestampType

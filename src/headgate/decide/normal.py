@@ -17,8 +17,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, assert_never
 
-from headgate.model import conditions as tree
-from headgate.model.conditions import (
+from headgate.model import expressions as tree
+from headgate.model.errors import BadExpression
+from headgate.model.expressions import (
     Atom,
     CompareOp,
     Condition,
@@ -32,7 +33,6 @@ from headgate.model.conditions import (
     plain,
     rewrite,
 )
-from headgate.model.errors import BadExpression
 from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_CLAUSES
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, comparable, compare

@@ -16,9 +16,9 @@ from typing import TypeAlias
 from headgate.decide.check import check_requirement
 from headgate.decide.truth import PredicateFunction, World, truth
 from headgate.decide.views import condition_for, entries, forced_value, named_type
-from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import PolicyRuleDenied, PublishDenied, TypeMismatch
 from headgate.model.events import Draft, Event
+from headgate.model.expressions import TRUE, Condition
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import State
 from headgate.model.types import OWN_TYPES

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from headgate.model.conditions import names_meta
+from headgate.model.expressions import names_meta
 from headgate.model.limits import RATE_SECONDS
 from headgate.model.state import State
 from headgate.model.values import micros

@@ -15,10 +15,10 @@ from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeAlias, TypeVar
 
 from headgate.lang.literals import Reading, read_text
-from headgate.model import conditions as tree
+from headgate.model import expressions as tree
 from headgate.model.changes import Row
-from headgate.model.conditions import Atom, Condition, Constant, Operand, Variable, atoms
 from headgate.model.errors import HeadgateError
+from headgate.model.expressions import Atom, Condition, Constant, Operand, Variable, atoms
 from headgate.model.values import Kind, Value, conform
 
 Readings: TypeAlias = Mapping[tuple[str, int], Reading]

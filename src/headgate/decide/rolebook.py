@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from headgate.model.conditions import Argument, Constant, Meta, RoleRef, Term, Variable
+from headgate.model.expressions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.layered import branch
 from headgate.model.rights import Rule
 from headgate.model.roles import Membership, RoleBook, RoleFacts

@@ -16,10 +16,10 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol, TypeAlias, TypeGuard, assert_never, cast
 from zoneinfo import ZoneInfo
 
-from headgate.model import conditions as tree
+from headgate.model import expressions as tree
 from headgate.model.changes import Row
-from headgate.model.conditions import Argument, Condition, Operand
 from headgate.model.events import Event, size_of
+from headgate.model.expressions import Argument, Condition, Operand
 from headgate.model.state import State
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, compare, same
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from headgate.decide import event_policy
 from headgate.decide.rolebook import counting
 from headgate.decide.truth import PredicateFunction, World, truth
-from headgate.model.conditions import TRUE, Atom, Attribute, Compare, Condition, Constant, IsNull, all_of, rewrite
 from headgate.model.errors import TypeMismatch
 from headgate.model.events import Event
+from headgate.model.expressions import TRUE, Atom, Attribute, Compare, Condition, Constant, IsNull, all_of, rewrite
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import State
 from headgate.model.types import is_pattern, matches

@@ -36,7 +36,6 @@ from headgate.gateway.publishing.publisher import PublishService, Quench
 from headgate.gateway.publishing.writer import Writer
 from headgate.gateway.roles.announcing import Announcer, publish_all, refusals
 from headgate.model.changes import EnterRole
-from headgate.model.conditions import Argument
 from headgate.model.errors import (
     HeadgateError,
     NotInForce,
@@ -45,6 +44,7 @@ from headgate.model.errors import (
     StorageFull,
     VersionConflict,
 )
+from headgate.model.expressions import Argument
 from headgate.model.roles import Service as Place
 from headgate.node.config import Config, Files
 from headgate.node.cursors import Cursors

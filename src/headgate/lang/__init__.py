@@ -13,8 +13,8 @@ from typing import Final, Literal, TypeAlias
 from headgate.lang.parse import parse_condition
 from headgate.lang.render import render_condition
 from headgate.lang.rolefile import parse_role, parse_rolefile
-from headgate.model.conditions import Condition
 from headgate.model.errors import BadExpression, HeadgateError
+from headgate.model.expressions import Condition
 from headgate.model.values import brief
 
 __all__ = ["Requirement", "Sort", "Wanted", "parse_condition", "read_all", "render_condition"]

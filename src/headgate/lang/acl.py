@@ -14,8 +14,8 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from headgate.model.conditions import TRUE, Argument
 from headgate.model.errors import BadDefinition, BadExpression
+from headgate.model.expressions import TRUE, Argument
 from headgate.model.limits import MAX_ACL_CHARS, MAX_ACL_ENTRIES
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import State

@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
 
-from headgate.model.conditions import Argument, Clock, ClockPart, Combine, Constant, Meta, Operand
 from headgate.model.errors import BadExpression, TypeMismatch
+from headgate.model.expressions import Argument, Clock, ClockPart, Combine, Constant, Meta, Operand
 from headgate.model.values import Value, brief, parse_timestamp
 
 RESERVED: Final = frozenset({"and", "or", "not", "in", "is", "true", "false", "null"})

@@ -25,9 +25,9 @@ from typing import Any, Final, NamedTuple, cast, get_args
 from lark import Lark, Token, Transformer, UnexpectedInput, UnexpectedToken, v_args
 
 from headgate.lang.literals import RESERVED, Reading, is_zone, read_text
-from headgate.model import conditions as tree
-from headgate.model.conditions import Condition, Constant, Operand
+from headgate.model import expressions as tree
 from headgate.model.errors import BadExpression, TypeMismatch
+from headgate.model.expressions import Condition, Constant, Operand
 from headgate.model.limits import MAX_EXPRESSION_CHARS, MAX_EXPRESSION_DEPTH, MAX_NAME_CHARS
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, brief, conform
 

@@ -23,9 +23,9 @@ from enum import IntEnum
 from typing import Final, TypeVar, assert_never
 
 from headgate.lang.literals import RESERVED, clock_text, is_zone, reading_beside
-from headgate.model import conditions as tree
-from headgate.model.conditions import Argument, Condition, Constant, Operand, RoleRef
+from headgate.model import expressions as tree
 from headgate.model.errors import BadDefinition
+from headgate.model.expressions import Argument, Condition, Constant, Operand, RoleRef
 from headgate.model.limits import (
     MAX_CREDENTIALS,
     MAX_EXPRESSION_CHARS,

@@ -45,9 +45,9 @@ from headgate.lang.parse import (
     refusal,
     unquoted,
 )
-from headgate.model import conditions as tree
-from headgate.model.conditions import Argument, Condition, Constant, Operand, RoleRef, Term, Variable
+from headgate.model import expressions as tree
 from headgate.model.errors import BadDefinition, BadExpression
+from headgate.model.expressions import Argument, Condition, Constant, Operand, RoleRef, Term, Variable
 from headgate.model.limits import (
     MAX_CREDENTIALS,
     MAX_EXPRESSION_CHARS,

@@ -21,7 +21,7 @@ from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Uniq
 
 from headgate.lang.render import render_condition, render_operand
 from headgate.ledger.codec import NAME, Columns, RowForm, Stored, decoding
-from headgate.model.conditions import TRUE, Condition, Constant
+from headgate.model.expressions import TRUE, Condition, Constant
 from headgate.model.layered import branch
 from headgate.model.state import State
 

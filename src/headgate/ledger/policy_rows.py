@@ -28,7 +28,7 @@ from headgate.ledger.collection import (
     where_text,
 )
 from headgate.model.changes import RegisterPredicate, Row
-from headgate.model.conditions import Condition
+from headgate.model.expressions import Condition
 from headgate.model.rights import Effect, Rule, Source, Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType

@@ -20,8 +20,8 @@ from headgate.lang.rolefile import parse_event_policy, parse_expression, parse_r
 from headgate.ledger import codec
 from headgate.ledger.codec import Columns, RowForm, Stored
 from headgate.ledger.collection import Collection, Rows, Words, elements, facts, line, mapped, put, rank
-from headgate.model.conditions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.errors import BadDefinition
+from headgate.model.expressions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.rolefiles import EventPolicy, Representative
 from headgate.model.roles import (
     Ban,

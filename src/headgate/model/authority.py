@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import BadDefinition
+from headgate.model.expressions import TRUE, Condition
 from headgate.model.rights import Action
 from headgate.model.types import check_name, check_pattern
 from headgate.model.values import Value, brief

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import TypeAlias
 
 from headgate.model.authority import Certificate, Identity, Issuing, Provider, RevocationList, Succession
-from headgate.model.conditions import Argument, Condition, RoleRef
+from headgate.model.expressions import Argument, Condition, RoleRef
 from headgate.model.rights import Rule, Subscription
 from headgate.model.rolefiles import EventPolicy, Representative, Rolefile
 from headgate.model.roles import Peer, Reference, RoleFacts

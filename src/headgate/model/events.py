@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from headgate.model.conditions import Condition
+from headgate.model.expressions import Condition
 from headgate.model.values import Value, plain
 
 

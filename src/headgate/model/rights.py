@@ -12,8 +12,8 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
-from headgate.model.conditions import TRUE, Condition, RoleRef
 from headgate.model.errors import BadDefinition
+from headgate.model.expressions import TRUE, Condition, RoleRef
 from headgate.model.types import check_name, check_pattern, check_type_name
 from headgate.model.values import Value
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import NamedTuple, TypeAlias
 
-from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition, RoleDenied
+from headgate.model.expressions import Argument
 from headgate.model.roles import Reference
 from headgate.model.values import brief
 

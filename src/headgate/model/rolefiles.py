@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
 
-from headgate.model.conditions import TRUE, Condition, Constant, Operand, RoleRef, Variable
 from headgate.model.errors import BadDefinition
+from headgate.model.expressions import TRUE, Condition, Constant, Operand, RoleRef, Variable
 
 # -- rolefiles ------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,8 @@ from datetime import datetime
 from enum import Enum
 from typing import TypeAlias
 
-from headgate.model.conditions import Argument, RoleRef
 from headgate.model.errors import TypeMismatch
+from headgate.model.expressions import Argument, RoleRef
 from headgate.model.limits import MAX_SET_LETTERS
 from headgate.model.rolefiles import EventPolicy, Representative, Rolefile
 from headgate.model.values import Kind, brief, conform, micros, moment

@@ -11,7 +11,7 @@ from typing import Final
 
 from headgate.model.authority import Attested, AttestedRule, Certificate, Issuing, Provider, RevocationList, Succession
 from headgate.model.changes import RegisterPredicate, Row
-from headgate.model.conditions import Condition
+from headgate.model.expressions import Condition
 from headgate.model.rights import Rule, Subscription
 from headgate.model.roles import RoleBook
 from headgate.model.types import Catalog

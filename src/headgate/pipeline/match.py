@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.decide.truth import PredicateFunction
-from headgate.model.conditions import Attribute, Meta
 from headgate.model.events import Event
+from headgate.model.expressions import Attribute, Meta
 from headgate.model.values import Kind, moment
 from headgate.pipeline.event_policy.stages import CompiledStages, PairStanding, PolicyStages
 from headgate.pipeline.index.index import ALWAYS, PolicyIndex, Rest, Shape, Types, expand

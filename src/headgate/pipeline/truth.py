@@ -25,10 +25,10 @@ import pyarrow.compute as pc
 from headgate.decide import truth as reference
 from headgate.decide.normal import bind
 from headgate.decide.truth import World, clock_part, has_token
-from headgate.model import conditions as tree
+from headgate.model import expressions as tree
 from headgate.model.changes import Row
-from headgate.model.conditions import Condition, Operand
 from headgate.model.events import Event
+from headgate.model.expressions import Condition, Operand
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, compare, kind_of, micros, moment
 from headgate.pipeline.log.codec import Flags, Ints, restored
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, field
 
-from headgate.model.conditions import Argument
 from headgate.model.errors import BadRequest, HeadgateError
+from headgate.model.expressions import Argument
 from headgate.model.limits import (
     MAX_ENTERED,
     MAX_NAME_CHARS,

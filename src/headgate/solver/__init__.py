@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import Final, Literal, TypeAlias
 
 from headgate.decide.check import check_requirement, match
-from headgate.model.conditions import TRUE, Attribute, ClockPart, Condition, Meta, Subject, foreign
 from headgate.model.errors import BadExpression, PolicyRuleDenied
+from headgate.model.expressions import TRUE, Attribute, ClockPart, Condition, Meta, Subject, foreign
 from headgate.model.limits import WIDER_SECONDS
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, brief, plain

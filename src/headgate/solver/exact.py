@@ -18,9 +18,19 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
 from headgate.decide.truth import World, clock_part, truth
-from headgate.model import conditions as tree
-from headgate.model.conditions import Atom, Condition, Constant, Operand, all_of, any_of, operands, plain, with_operands
+from headgate.model import expressions as tree
 from headgate.model.events import Event
+from headgate.model.expressions import (
+    Atom,
+    Condition,
+    Constant,
+    Operand,
+    all_of,
+    any_of,
+    operands,
+    plain,
+    with_operands,
+)
 from headgate.model.state import State
 from headgate.model.values import Value, same
 from headgate.solver.order import Family, as_kind, moment_showing

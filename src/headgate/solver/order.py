@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 from zoneinfo import ZoneInfo
 
 from headgate.decide.truth import clock_part
-from headgate.model.conditions import ClockPart
+from headgate.model.expressions import ClockPart
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, kind_of, micros, moment
 
 MOST: Final = sys.float_info.max

@@ -19,9 +19,10 @@ from itertools import pairwise
 from typing import Final, TypeAlias
 
 from headgate.decide.truth import PredicateFunction, World, clock_part, truth
-from headgate.model import conditions as tree
+from headgate.model import expressions as tree
 from headgate.model.changes import Row
-from headgate.model.conditions import (
+from headgate.model.events import Event
+from headgate.model.expressions import (
     Atom,
     CompareOp,
     Condition,
@@ -32,7 +33,6 @@ from headgate.model.conditions import (
     operands,
     plain,
 )
-from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
 from headgate.solver.order import FAMILIES, Family, candidates, family, fits

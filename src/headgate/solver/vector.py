@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from headgate.model.conditions import (
+from headgate.model.expressions import (
     MIRRORED,
     Compare,
     CompareOp,

@@ -37,8 +37,8 @@ from headgate.model.authority import (
     TypeAuthority,
     Validity,
 )
-from headgate.model.conditions import TRUE
 from headgate.model.errors import BadDefinition, StaleList
+from headgate.model.expressions import TRUE
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_AUTHORITIES, MAX_FRESHNESS_SECONDS, MAX_LIST_BYTES, MAX_REVOKED
 from headgate.model.rights import Action
 from headgate.model.values import brief

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from headgate.lang import parse_condition, render_condition
 from headgate.model.authority import Validity
-from headgate.model.conditions import Condition, Constant, InGroup, Predicate, Related, Subject, atoms, operands
 from headgate.model.errors import BadDefinition, BadExpression, BadKey, BadStatement, HeadgateError
+from headgate.model.expressions import Condition, Constant, InGroup, Predicate, Related, Subject, atoms, operands
 from headgate.model.limits import MAX_AUDIENCES
 from headgate.model.types import check_name, check_pattern, check_type_name
 from headgate.model.values import INT_MAX, INT_MIN, Value, brief, micros, moment

@@ -21,7 +21,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from headgate.model.authority import AttributeMap, Identity, Provider, Validity
-from headgate.model.conditions import Condition, Constant
+from headgate.model.expressions import Condition, Constant
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_IDENTITY_HOURS, MAX_MAPPED
 from headgate.model.values import Value, brief
 from headgate.trust import claims as claim

@@ -22,8 +22,8 @@ from datetime import datetime
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from headgate.model.authority import Validity
-from headgate.model.conditions import Argument
 from headgate.model.errors import HeadgateError
+from headgate.model.expressions import Argument
 from headgate.model.limits import MAX_CERTIFICATE_ROLES, MAX_EXPRESSION_CHARS, MAX_ROLE_ARGUMENTS, MAX_SHOWN
 from headgate.model.role_statements import (
     AppointmentCertificate,

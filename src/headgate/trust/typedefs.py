@@ -21,8 +21,8 @@ from typing import Any, Final
 
 from headgate.authority.chains import Same, reduce, rooted
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority
-from headgate.model.conditions import TRUE
 from headgate.model.errors import BadDefinition
+from headgate.model.expressions import TRUE
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_CHAIN_LENGTH, MAX_TYPE_DEPTH, MAX_TYPE_STATEMENT_BYTES
 from headgate.model.rights import Action
 from headgate.model.types import EventType, matches

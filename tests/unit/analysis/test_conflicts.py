@@ -7,7 +7,7 @@ import pytest
 from headgate.analysis.entry_conditions import in_order, may_hold, opaque, over_event, without_others
 from headgate.decide.normal import clauses
 from headgate.lang import parse_condition, render_condition
-from headgate.model.conditions import FALSE, TRUE, Condition, all_of, any_of
+from headgate.model.expressions import FALSE, TRUE, Condition, all_of, any_of
 from headgate.model.limits import MAX_CHAIN_RIGHTS
 from headgate.model.rights import Effect
 from headgate.model.values import Kind

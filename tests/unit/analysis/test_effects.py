@@ -33,9 +33,9 @@ from headgate.model.changes import (
     SetConnect,
     SetKey,
 )
-from headgate.model.conditions import subjects
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
+from headgate.model.expressions import subjects
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType

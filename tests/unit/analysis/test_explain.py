@@ -30,9 +30,9 @@ from headgate.model.changes import (
     Subscribe,
     Unsubscribe,
 )
-from headgate.model.conditions import TRUE
 from headgate.model.errors import GovernDenied, NotFound, UnknownName, UnknownType
 from headgate.model.events import Event
+from headgate.model.expressions import TRUE
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.rolefiles import EventEntry, EventPolicy, EventTemplate
 from headgate.model.state import State

@@ -16,9 +16,9 @@ from headgate.analysis.proofs import Fault, RuleFinding, can_see, check_policy, 
 from headgate.decide.publish import admit
 from headgate.decide.views import view
 from headgate.lang import parse_condition
-from headgate.model.conditions import TRUE, Attribute, Condition, Meta, Predicate, Subject
 from headgate.model.errors import PublishDenied, UnknownName
 from headgate.model.events import Draft, Event
+from headgate.model.expressions import TRUE, Attribute, Condition, Meta, Predicate, Subject
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType

@@ -7,7 +7,7 @@ from hypothesis import given
 from headgate.analysis.restrictions import wanted
 from headgate.decide.deliver import decide
 from headgate.model.changes import RemoveRule, Unsubscribe
-from headgate.model.conditions import Attribute, Compare, Constant, all_of
+from headgate.model.expressions import Attribute, Compare, Constant, all_of
 from strategies.memory import play
 from strategies.running import examples
 from strategies.small import CHASE, SEEN, commit, forbid, grant, wish, world

@@ -26,7 +26,8 @@ from headgate.decide.constraints import Scene, truth, value
 from headgate.decide.event_policy import answers, means, policy_readings, settle_policy, settle_representative
 from headgate.decide.rolebook import holders
 from headgate.lang.rolefile import parse_event_policy, parse_representative
-from headgate.model.conditions import (
+from headgate.model.events import Event
+from headgate.model.expressions import (
     AllOf,
     AnyOf,
     Argument,
@@ -39,7 +40,6 @@ from headgate.model.conditions import (
     RoleRef,
     Variable,
 )
-from headgate.model.events import Event
 from headgate.model.limits import MAX_POLICY_CLAUSES
 from headgate.model.rights import Effect
 from headgate.model.rolefiles import EventEntry, EventPolicy, EventTemplate

@@ -38,9 +38,9 @@ from headgate.model.authority import (
     TypeAuthority,
     Validity,
 )
-from headgate.model.conditions import Attribute, Compare, Condition, Constant, InSet, all_of
 from headgate.model.errors import ChainInvalid, Expired, HeadgateError, PublishDenied, Revoked
 from headgate.model.events import Draft, Event
+from headgate.model.expressions import Attribute, Compare, Condition, Constant, InSet, all_of
 from headgate.model.limits import MAX_BAG, MAX_CHAIN_LENGTH, MAX_CLAUSE_ATOMS, MAX_EXPRESSION_CHARS
 from headgate.model.rights import Action, Rule, Source
 from headgate.model.state import State

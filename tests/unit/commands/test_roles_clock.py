@@ -23,7 +23,7 @@ from headgate.model.changes import (
     RemoveMember,
     SetRolefile,
 )
-from headgate.model.conditions import RoleRef
+from headgate.model.expressions import RoleRef
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType

@@ -24,7 +24,17 @@ from headgate.model.changes import (
     SetAttribute,
     Unsubscribe,
 )
-from headgate.model.conditions import (
+from headgate.model.errors import (
+    BadDefinition,
+    BadExpression,
+    GovernDenied,
+    HeadgateError,
+    SubscribeDenied,
+    TypeMismatch,
+    UnknownName,
+    UnknownType,
+)
+from headgate.model.expressions import (
     AllOf,
     AnyOf,
     Attribute,
@@ -39,16 +49,6 @@ from headgate.model.conditions import (
     Related,
     Subject,
     TextMatch,
-)
-from headgate.model.errors import (
-    BadDefinition,
-    BadExpression,
-    GovernDenied,
-    HeadgateError,
-    SubscribeDenied,
-    TypeMismatch,
-    UnknownName,
-    UnknownType,
 )
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_GROUP_DEPTH, MAX_NAME_CHARS
 from headgate.model.rights import Action, Effect, Rule

@@ -30,7 +30,6 @@ from headgate.model.changes import (
     Succeed,
     Tick,
 )
-from headgate.model.conditions import AllOf, all_of
 from headgate.model.errors import (
     AlreadyExists,
     BadExpression,
@@ -42,6 +41,7 @@ from headgate.model.errors import (
     StaleList,
     UnknownName,
 )
+from headgate.model.expressions import AllOf, all_of
 from headgate.model.rights import Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.values import Value

@@ -31,7 +31,6 @@ from headgate.model.changes import (
     Unadvertise,
     Withdraw,
 )
-from headgate.model.conditions import InGroup, Related
 from headgate.model.errors import (
     BadDefinition,
     BadExpression,
@@ -41,6 +40,7 @@ from headgate.model.errors import (
     UnknownName,
     UnknownType,
 )
+from headgate.model.expressions import InGroup, Related
 from headgate.model.rights import Action, Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType

@@ -17,8 +17,8 @@ from headgate.lang import parse_condition, render_condition
 from headgate.lang.rolefile import parse_role
 from headgate.model.authority import AttributeMap, Identity, Provider, RevocationList, Validity
 from headgate.model.changes import AddRule, Change, Identify, RemoveProvider, Revoke, SetProvider, Tick
-from headgate.model.conditions import TRUE
 from headgate.model.errors import BadDefinition, PublishDenied
+from headgate.model.expressions import TRUE
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import State
 from strategies.authority import CCTV, MET, PITO, PLATE, SENDS, SMITH, at, cert, over, present, then, world

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from headgate.decide.constraints import Budget, Scene, solutions, truth, value
 from headgate.lang.rolefile import parse_constraint, parse_expression
-from headgate.model.conditions import counted_variables, named, variables
 from headgate.model.errors import RoleDenied
+from headgate.model.expressions import counted_variables, named, variables
 from headgate.model.roles import Membership
 from headgate.model.state import State
 from headgate.roles.rolefiles.names import check_bound

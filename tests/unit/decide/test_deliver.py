@@ -6,8 +6,8 @@ import pytest
 
 from headgate.decide.deliver import decide
 from headgate.model.changes import RemoveRule, Unsubscribe
-from headgate.model.conditions import Compare, Constant, IsNull, Predicate
 from headgate.model.events import Event
+from headgate.model.expressions import Compare, Constant, IsNull, Predicate
 from headgate.model.values import Value
 from strategies.memory import MemoryLedger
 from strategies.predicates import registration

@@ -33,9 +33,9 @@ from headgate.model.changes import (
     SetRepresentative,
     SetRolefile,
 )
-from headgate.model.conditions import TRUE, AllOf, Condition, Constant, RoleRef, Variable, variables
 from headgate.model.errors import BadDefinition, HeadgateError, UnknownName, UnknownType
 from headgate.model.events import Event
+from headgate.model.expressions import TRUE, AllOf, Condition, Constant, RoleRef, Variable, variables
 from headgate.model.limits import MAX_STATEMENTS
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.rolefiles import EventEntry, EventPolicy, EventTemplate

@@ -3,7 +3,8 @@
 import pytest
 
 from headgate.decide.check import Scope, check
-from headgate.model.conditions import (
+from headgate.model.errors import BadExpression
+from headgate.model.expressions import (
     Apply,
     Attribute,
     Combine,
@@ -18,7 +19,6 @@ from headgate.model.conditions import (
     Starred,
     Variable,
 )
-from headgate.model.errors import BadExpression
 from headgate.model.state import State
 from headgate.model.values import Kind
 

@@ -13,7 +13,9 @@ from hypothesis import assume, given
 
 from headgate.decide.normal import Bounds, Clause, Span, bind, clauses
 from headgate.decide.truth import World, truth, value
-from headgate.model.conditions import (
+from headgate.model.errors import BadExpression
+from headgate.model.events import Event
+from headgate.model.expressions import (
     TRUE,
     AllOf,
     AnyOf,
@@ -31,8 +33,6 @@ from headgate.model.conditions import (
     all_of,
     any_of,
 )
-from headgate.model.errors import BadExpression
-from headgate.model.events import Event
 from headgate.model.limits import MAX_CLAUSES
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType

@@ -30,7 +30,7 @@ from headgate.model.changes import (
     SetRepresentative,
     SetRolefile,
 )
-from headgate.model.conditions import Constant, InSet, Variable
+from headgate.model.expressions import Constant, InSet, Variable
 from headgate.model.rights import Action, Rule, Source
 from headgate.model.roles import Peer
 from headgate.model.state import ADMINISTRATOR, State

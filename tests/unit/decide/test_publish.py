@@ -9,9 +9,9 @@ import pytest
 
 from headgate.decide.publish import admit
 from headgate.model.changes import Change, SetAttribute
-from headgate.model.conditions import Compare, Constant, IsNull, Meta, Subject
 from headgate.model.errors import PublishDenied, TypeMismatch, UnknownType
 from headgate.model.events import Draft
+from headgate.model.expressions import Compare, Constant, IsNull, Meta, Subject
 from headgate.model.limits import MAX_TEXT_BYTES
 from headgate.model.rights import Action
 from headgate.model.values import Value

@@ -11,7 +11,7 @@ from headgate.decide.reading import columns_read, rows_read, spellings
 from headgate.decide.truth import combined
 from headgate.lang.literals import Reading
 from headgate.lang.rolefile import parse_constraint, parse_expression
-from headgate.model.conditions import Argument
+from headgate.model.expressions import Argument
 from headgate.model.state import State
 
 NINE = datetime(2026, 1, 1, 9, tzinfo=UTC)

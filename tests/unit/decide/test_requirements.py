@@ -11,9 +11,9 @@ from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
 from headgate.lang import parse_condition
 from headgate.model.changes import RemovePrincipal, SetAttribute, SetPolicyRule, Subscribe
-from headgate.model.conditions import Condition
 from headgate.model.errors import BadExpression, HeadgateError, PolicyRuleDenied
 from headgate.model.events import Event
+from headgate.model.expressions import Condition
 from headgate.model.rights import Action, Subscription
 from headgate.solver import check_policy_rule
 from strategies.memory import MemoryLedger

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 import pytest
 
 from headgate.decide.truth import World, clock_part, has_token, truth
-from headgate.model.conditions import (
+from headgate.model.events import Event
+from headgate.model.expressions import (
     FALSE,
     TRUE,
     AllOf,
@@ -30,7 +31,6 @@ from headgate.model.conditions import (
     Subject,
     TextMatch,
 )
-from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Value
 

@@ -6,8 +6,8 @@ import pytest
 
 from headgate.decide.views import governs, holds, view
 from headgate.model.changes import AddMember, Change, DeclareGroup, DeclareType, SetAttribute
-from headgate.model.conditions import Compare, Constant, IsNull, Not, Predicate, Subject
 from headgate.model.events import Event
+from headgate.model.expressions import Compare, Constant, IsNull, Not, Predicate, Subject
 from headgate.model.rights import Action
 from headgate.model.types import EventType
 from headgate.model.values import Kind

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from headgate.lang import parse_condition, render_condition
 from headgate.lang.render import fit_together, size
-from headgate.model.conditions import AllOf, AnyOf, Attribute, Compare, Condition, Constant, InSet, Not, TextMatch
 from headgate.model.errors import BadExpression
+from headgate.model.expressions import AllOf, AnyOf, Attribute, Compare, Condition, Constant, InSet, Not, TextMatch
 from headgate.model.limits import MAX_EXPRESSION_CHARS, MAX_EXPRESSION_DEPTH
 from headgate.model.values import Kind
 from strategies.conditions import conditions

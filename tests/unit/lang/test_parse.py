@@ -11,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headgate.lang import parse_condition, render_condition
-from headgate.model.conditions import (
+from headgate.model.errors import BadExpression
+from headgate.model.expressions import (
     FALSE,
     TRUE,
     AllOf,
@@ -32,7 +33,6 @@ from headgate.model.conditions import (
     Subject,
     TextMatch,
 )
-from headgate.model.errors import BadExpression
 from headgate.model.limits import MAX_EXPRESSION_CHARS, MAX_EXPRESSION_DEPTH
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value
 from strategies.conditions import conditions

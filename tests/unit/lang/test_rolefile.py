@@ -31,7 +31,8 @@ from headgate.lang.rolefile import (
     parse_role,
     parse_rolefile,
 )
-from headgate.model.conditions import (
+from headgate.model.errors import BadDefinition, BadExpression
+from headgate.model.expressions import (
     TRUE,
     AllOf,
     AnyOf,
@@ -55,7 +56,6 @@ from headgate.model.conditions import (
     TextMatch,
     Variable,
 )
-from headgate.model.errors import BadDefinition, BadExpression
 from headgate.model.limits import (
     MAX_CREDENTIALS,
     MAX_EXPRESSION_CHARS,

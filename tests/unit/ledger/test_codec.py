@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from headgate.ledger import codec
 from headgate.ledger.policy_rows import ADMITTED, RULES, SUBSCRIPTIONS
-from headgate.model.conditions import AllOf, Attribute, Compare, Condition, Constant, IsNull
 from headgate.model.errors import BadDefinition, BadExpression, Damaged
+from headgate.model.expressions import AllOf, Attribute, Compare, Condition, Constant, IsNull
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.values import Kind, Value
 from strategies.conditions import conditions, values

@@ -46,8 +46,8 @@ from headgate.model.changes import (
     Tick,
     WatchRecords,
 )
-from headgate.model.conditions import Constant, Meta, RoleRef, Variable
 from headgate.model.errors import BadDefinition, BadExpression, Damaged, RoleDenied, StorageFull
+from headgate.model.expressions import Constant, Meta, RoleRef, Variable
 from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.roles import Ban, Election, Link, Membership, Op, Peer, Record, RoleFacts, reference
 from headgate.model.state import ADMINISTRATOR

@@ -8,8 +8,8 @@ import struct
 import pytest
 from hypothesis import given, settings
 
-from headgate.model.conditions import Argument, Constant
 from headgate.model.errors import TypeMismatch
+from headgate.model.expressions import Argument, Constant
 from headgate.model.limits import MAX_SET_LETTERS
 from headgate.model.roles import dump_argument, letters_of, load_argument, sort_letters
 from strategies.rolefiles import arguments

@@ -10,8 +10,8 @@ import pytest
 
 from headgate.decide.normal import clauses
 from headgate.lang import parse_condition
-from headgate.model.conditions import InSet
 from headgate.model.errors import BadDefinition, BadEnvironment, Damaged
+from headgate.model.expressions import InSet
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind
 from headgate.pipeline.index import predicates

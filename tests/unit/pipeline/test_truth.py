@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from headgate.decide.normal import bind
 from headgate.decide.truth import World
 from headgate.decide.truth import truth as reference
-from headgate.model.conditions import (
+from headgate.model.events import Event
+from headgate.model.expressions import (
     Attribute,
     ClockPart,
     Compare,
@@ -30,7 +31,6 @@ from headgate.model.conditions import (
     all_of,
     any_of,
 )
-from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind, Value, compare, micros

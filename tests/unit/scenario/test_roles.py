@@ -18,8 +18,8 @@ from headgate.model.changes import (
     SetRepresentative,
     SetRolefile,
 )
-from headgate.model.conditions import Constant, RoleRef, Variable
 from headgate.model.errors import HeadgateError
+from headgate.model.expressions import Constant, RoleRef, Variable
 from headgate.model.values import EPOCH
 from headgate.scenario.engines.play import run_decide
 from headgate.scenario.format.file import load

@@ -12,7 +12,8 @@ from hypothesis import given
 
 from headgate.decide.truth import World, truth
 from headgate.lang import parse_condition
-from headgate.model.conditions import (
+from headgate.model.events import Event
+from headgate.model.expressions import (
     Attribute,
     Compare,
     Condition,
@@ -24,7 +25,6 @@ from headgate.model.conditions import (
     all_of,
     any_of,
 )
-from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
 from headgate.solver import WiderAnswer, covers, match, wider

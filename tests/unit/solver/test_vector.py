@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 
 from headgate.lang import parse_condition
-from headgate.model.conditions import Compare, Condition, Constant, InRange, Subject, all_of
 from headgate.model.errors import BadExpression
+from headgate.model.expressions import Compare, Condition, Constant, InRange, Subject, all_of
 from headgate.model.values import Value
 from headgate.solver import match, wider
 from headgate.solver.vector import example, vector

@@ -19,8 +19,8 @@ from headgate.model.authority import (
     TypeAuthority,
     Validity,
 )
-from headgate.model.conditions import InGroup, Meta
 from headgate.model.errors import BadStatement, Expired
+from headgate.model.expressions import InGroup, Meta
 from headgate.model.rights import Action
 from headgate.model.values import EPOCH
 from headgate.trust.certificates import issue_certificate, new_id, verify_certificate

@@ -32,8 +32,8 @@ from headgate.client import Delivery, Gap, Subscription
 from headgate.client import echo as echoing
 from headgate.client.aio import Start
 from headgate.lang.rolefile import parse_role
-from headgate.model.conditions import RoleRef
 from headgate.model.errors import HeadgateError
+from headgate.model.expressions import RoleRef
 from headgate.model.values import parse_timestamp, render_timestamp
 from headgate.node.processes import Lock
 

@@ -25,8 +25,8 @@ from headgate.commands.commit import plan
 from headgate.commands.peer_roles import allowing
 from headgate.lang.render import render_condition
 from headgate.model.changes import AddRule, Change, DeclarePrincipal, RemovePeer, SetKey, SetPeer
-from headgate.model.conditions import TRUE
 from headgate.model.errors import AlreadyExists, NotFound, UnknownName
+from headgate.model.expressions import TRUE
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES
 from headgate.model.rights import Action, Rule
 from headgate.model.roles import Peer, RoleBook

@@ -30,8 +30,8 @@ from headgate.cli.shared.rendering import (
 )
 from headgate.lang.render import render_argument, render_constraint, render_entry, render_role
 from headgate.ledger import HistoryEntry, Ledger, StartingPoint, VersionInfo
-from headgate.model.conditions import TRUE, Atom, Condition, InGroup, Predicate, Related, atoms
 from headgate.model.errors import NotFound
+from headgate.model.expressions import TRUE, Atom, Condition, InGroup, Predicate, Related, atoms
 from headgate.model.rights import Effect
 from headgate.model.values import render_timestamp
 

@@ -45,8 +45,8 @@ from headgate.lang.render import render_condition, render_membership, render_rol
 from headgate.ledger import Difference, Ledger, Rebased, StartingPoint
 from headgate.ledger.load import preview
 from headgate.model.changes import AddRule, SetEventPolicy, SetRolefile
-from headgate.model.conditions import TRUE
 from headgate.model.errors import BadDefinition, UnknownName, VersionConflict
+from headgate.model.expressions import TRUE
 from headgate.model.limits import WIDER_SECONDS
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import ADMINISTRATOR, State

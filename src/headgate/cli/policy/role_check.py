@@ -37,8 +37,8 @@ from headgate.decide.truth import NotRun
 from headgate.lang.render import render_entry
 from headgate.lang.rolefile import parse_event_policy, parse_rolefile
 from headgate.model.changes import Batch, Change, DeclareGroup, DeclareRelation, DeclareType, SetEventPolicy
-from headgate.model.conditions import InGroup, Variable
 from headgate.model.errors import BadScenario, HeadgateError, NotFound
+from headgate.model.expressions import InGroup, Variable
 from headgate.model.limits import MAX_ROLEFILE_CHARS
 from headgate.model.rolefiles import EventPolicy, Rolefile
 from headgate.model.state import ADMINISTRATOR, State

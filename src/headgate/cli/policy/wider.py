@@ -14,7 +14,7 @@ from headgate.cli.shared.common import placed
 from headgate.cli.shared.options import Json, argument, option
 from headgate.cli.shared.rendering import print_json, say, show_constant, show_table, show_truth
 from headgate.lang import parse_condition
-from headgate.model.conditions import Condition
+from headgate.model.expressions import Condition
 from headgate.model.limits import WIDER_SECONDS
 from headgate.solver import WiderAnswer, match, wider
 

@@ -25,8 +25,8 @@ from headgate.cli.shared.options import argument, option
 from headgate.cli.shared.rendering import role_words, say
 from headgate.cli.statements.statement_files import hand_out, read_one, validity_of
 from headgate.lang.rolefile import parse_argument, parse_role
-from headgate.model.conditions import Argument, Constant, Variable
 from headgate.model.errors import BadExpression, BadStatement, HeadgateError
+from headgate.model.expressions import Argument, Constant, Variable
 from headgate.model.roles import load_argument
 from headgate.model.values import brief, render_timestamp
 from headgate.protocol import role_messages as rw

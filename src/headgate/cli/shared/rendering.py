@@ -19,8 +19,8 @@ from headgate.analysis.explain import RoleHolding, TruthPart
 from headgate.cli.shared.common import err, out, printable
 from headgate.gateway.http.rendering import as_json
 from headgate.lang.render import render_argument, render_condition, render_membership, render_operand
-from headgate.model.conditions import Condition, Constant
 from headgate.model.errors import BadDefinition
+from headgate.model.expressions import Condition, Constant
 from headgate.model.values import Value, render_timestamp
 
 MOST: Final = 50

@@ -62,7 +62,7 @@ from headgate.model.authority import (
     RevocationList,
     TypeAuthority,
 )
-from headgate.model.conditions import TRUE
+from headgate.model.expressions import TRUE
 from headgate.model.limits import MAX_AUTHORITIES, MAX_LIST_BYTES
 from headgate.model.rights import Action
 from headgate.model.values import brief

@@ -37,8 +37,8 @@ from headgate.cli.statements.statement_rendering import attribute_words, say_leg
 from headgate.decide.check import check_requirement, match
 from headgate.lang.render import render_condition
 from headgate.model.authority import Identity, Provider, RevocationList
-from headgate.model.conditions import Condition
 from headgate.model.errors import BadStatement, Expired, NotFound, Revoked
+from headgate.model.expressions import Condition
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.values import Value, brief
 from headgate.scenario.format.authority import Keys, read_providers

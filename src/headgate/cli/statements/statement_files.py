@@ -23,7 +23,7 @@ from headgate.cli.statements.keys import asked_passphrase, keyring_at, passphras
 from headgate.lang import parse_condition
 from headgate.model import errors
 from headgate.model.authority import Validity
-from headgate.model.conditions import Attribute, Compare, Condition, Constant, plain
+from headgate.model.expressions import Attribute, Compare, Condition, Constant, plain
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.values import Value
 from headgate.trust.keyring import Keyring

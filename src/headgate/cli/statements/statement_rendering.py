@@ -45,8 +45,8 @@ from headgate.model.authority import (
     TypeAuthority,
     Validity,
 )
-from headgate.model.conditions import TRUE
 from headgate.model.errors import BadStatement
+from headgate.model.expressions import TRUE
 from headgate.model.rights import Action
 from headgate.model.roles import load_argument
 from headgate.model.values import Value, brief, render_timestamp

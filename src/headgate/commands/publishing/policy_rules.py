@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from headgate.model.conditions import Condition
 from headgate.model.errors import HeadgateError, PolicyRuleDenied
+from headgate.model.expressions import Condition
 from headgate.model.state import State
 from headgate.pipeline.index.requirements import text_of
 

@@ -26,8 +26,8 @@ from headgate.model.authority import (
     TypeAuthority,
 )
 from headgate.model.changes import Change
-from headgate.model.conditions import TRUE, Condition
 from headgate.model.errors import BadDefinition, BadKey, BadRequest, GovernDenied, HeadgateError
+from headgate.model.expressions import TRUE, Condition
 from headgate.model.limits import MAX_MAPPED
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.roles import Peer

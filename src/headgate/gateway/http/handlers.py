@@ -35,8 +35,8 @@ from headgate.gateway.http.operations import (
 from headgate.gateway.http.rendering import as_json
 from headgate.gateway.runtime import Gateway
 from headgate.lang import render_condition
-from headgate.model.conditions import TRUE
 from headgate.model.errors import BadRequest, GovernDenied, HeadgateError, UnsupportedMediaType
+from headgate.model.expressions import TRUE
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.types import check_type_name

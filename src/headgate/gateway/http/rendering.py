@@ -13,7 +13,7 @@ from typing import get_args
 
 from headgate.analysis.explain import TruthPart
 from headgate.lang.render import render_condition, render_entry, render_operand, render_role
-from headgate.model.conditions import AllOf, AnyOf, Atom, Not, Operand, RoleRef
+from headgate.model.expressions import AllOf, AnyOf, Atom, Not, Operand, RoleRef
 from headgate.model.rolefiles import EventEntry
 from headgate.model.values import plain
 

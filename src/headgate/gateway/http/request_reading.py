@@ -16,8 +16,8 @@ from headgate.gateway.http.change_requests import changes_of, check_may_change, 
 from headgate.gateway.http.worker_pool import Workers
 from headgate.lang import Requirement, Sort, Wanted, read_all
 from headgate.model.changes import Change
-from headgate.model.conditions import TRUE, Condition, RoleRef
 from headgate.model.errors import BadExpression, HeadgateError, TooLarge
+from headgate.model.expressions import TRUE, Condition, RoleRef
 from headgate.model.limits import MAX_EXPRESSION_TEXT, MAX_REQUIREMENTS
 from headgate.model.rolefiles import Rolefile
 from headgate.model.state import State

@@ -11,8 +11,8 @@ from importlib import import_module
 from typing import Final
 
 from headgate.lang import parse_condition
-from headgate.model.conditions import Condition
 from headgate.model.errors import HeadgateError, PolicyRuleDenied
+from headgate.model.expressions import Condition
 from headgate.model.state import State
 from headgate.solver import check_policy_rule
 

@@ -28,8 +28,8 @@ from headgate.gateway.http.operations import Call, Operation, Parameter
 from headgate.gateway.runtime import Gateway
 from headgate.lang.render import render_role, render_rolefile
 from headgate.model.changes import ReinstateRole, RevokeRole
-from headgate.model.conditions import Argument, Constant, RoleRef
 from headgate.model.errors import BadDefinition, BadRequest, NotFound, RoleDenied
+from headgate.model.expressions import Argument, Constant, RoleRef
 from headgate.model.limits import MAX_NAME_CHARS, MAX_READ_BYTES
 from headgate.model.rolefiles import ArgumentType, ObjectType, Rolefile
 from headgate.model.roles import Election, Membership, Reference, Service, reference_text

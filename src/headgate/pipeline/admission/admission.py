@@ -27,10 +27,10 @@ from headgate.decide.publish import forbidden, no_right, publish_entries
 from headgate.decide.rates import asks_rate
 from headgate.decide.truth import PredicateFunction, World
 from headgate.decide.views import forced_value
-from headgate.model import conditions as tree
-from headgate.model.conditions import TRUE, Condition, Meta
+from headgate.model import expressions as tree
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft
+from headgate.model.expressions import TRUE, Condition, Meta
 from headgate.model.rights import Effect, Rule
 from headgate.model.state import State
 from headgate.model.values import Kind, Value

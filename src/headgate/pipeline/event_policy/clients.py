@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from headgate.decide.event_policy import means
 from headgate.decide.rolebook import alike
-from headgate.model.conditions import Argument, Condition, Constant, Not, Related, RoleRef, Variable
+from headgate.model.expressions import Argument, Condition, Constant, Not, Related, RoleRef, Variable
 from headgate.model.limits import MAX_CHOICES
 from headgate.model.roles import Membership
 from headgate.model.state import State

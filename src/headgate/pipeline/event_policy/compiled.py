@@ -25,9 +25,9 @@ from headgate.decide.event_policy import parameters, policy_readings
 from headgate.decide.reading import rows_read
 from headgate.decide.truth import compared, every, opposite, some
 from headgate.lang.acl import FUNCTIONS
-from headgate.model import conditions as tree
+from headgate.model import expressions as tree
 from headgate.model.changes import Row
-from headgate.model.conditions import Argument, Atom, Condition, Operand, RoleRef, Variable
+from headgate.model.expressions import Argument, Atom, Condition, Operand, RoleRef, Variable
 from headgate.model.rolefiles import EventEntry
 from headgate.model.state import State
 from headgate.model.values import Kind

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headgate.decide.truth import World
-from headgate.model import conditions as tree
+from headgate.model import expressions as tree
 from headgate.model.changes import Row
-from headgate.model.conditions import Argument, Atom, Compare, Condition, Constant, Operand, Related, Variable
+from headgate.model.expressions import Argument, Atom, Compare, Condition, Constant, Operand, Related, Variable
 from headgate.model.state import State
 from headgate.model.values import EPOCH as BEGINNING
 from headgate.pipeline.event_policy import compiled as terms

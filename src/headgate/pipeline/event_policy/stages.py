@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headgate.model.conditions import AllOf, AnyOf, Not, parts
+from headgate.model.expressions import AllOf, AnyOf, Not, parts
 from headgate.pipeline.event_policy import compiled as terms
 from headgate.pipeline.event_policy.compiled import Choices, Evaluator, Formula, OfBoth, OfClient, Policy, PolicyFacts
 from headgate.pipeline.event_policy.events import EventSide, Mixed, Rows, mixed_term

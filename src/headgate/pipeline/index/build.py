@@ -21,7 +21,7 @@ import numpy as np
 from headgate.decide.normal import bind, clauses
 from headgate.decide.rolebook import as_value, fit
 from headgate.decide.views import condition_for, covered, named_type
-from headgate.model.conditions import TRUE, Condition, Constant, InGroup, Related, atoms, names_meta, subjects
+from headgate.model.expressions import TRUE, Condition, Constant, InGroup, Related, atoms, names_meta, subjects
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog

@@ -27,8 +27,8 @@ import numpy.typing as npt
 from headgate.decide.normal import EVERYTHING, Bounds, Clause, Span, Term, clauses
 from headgate.decide.truth import PredicateFunction, World
 from headgate.model.changes import RegisterPredicate, Row
-from headgate.model.conditions import Attribute, ClockPart, Compare, Condition, Constant, InSet, Meta, Not, looked_at
 from headgate.model.errors import BadExpression
+from headgate.model.expressions import Attribute, ClockPart, Compare, Condition, Constant, InSet, Meta, Not, looked_at
 from headgate.model.state import State
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, micros
 from headgate.pipeline.event_policy.compiled import Policy, PolicyFacts

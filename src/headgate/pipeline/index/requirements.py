@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 
 from headgate.decide.check import check_requirement, is_private, match
 from headgate.lang import does_not_read_back, parse_condition, render_condition
-from headgate.model.conditions import Condition, subjects
 from headgate.model.errors import BadExpression, HeadgateError
+from headgate.model.expressions import Condition, subjects
 from headgate.model.limits import MAX_REQUIREMENTS
 from headgate.model.values import Value
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from headgate.model.conditions import Argument
 from headgate.model.errors import BadStatement, RoleDenied, RoleFailure
+from headgate.model.expressions import Argument
 from headgate.model.limits import MAX_CLOCK_SKEW_SECONDS, MAX_READ_BYTES, MAX_STATEMENT_BYTES
 from headgate.model.role_statements import (
     AppointmentCertificate,

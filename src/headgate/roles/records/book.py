@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from headgate.decide.constraints import Budget, RoleFunction, Scene
 from headgate.decide.rolebook import same
-from headgate.model.conditions import Argument, Related, counted
+from headgate.model.expressions import Argument, Related, counted
 from headgate.model.limits import MAX_ENTRY_STEPS
 from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import Ban, Credential, Election, Membership, Reference, RoleBook, Service

@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo
 from headgate.authority import statement_state as standing
 from headgate.decide.constraints import Scene
 from headgate.decide.truth import clock_part, combined
-from headgate.model import conditions
+from headgate.model import expressions as tree
 from headgate.model.state import State
 from headgate.roles.records.facts import When, fact_of
 from headgate.roles.rolefiles.types import readings
@@ -28,7 +28,7 @@ _DAY_SECONDS: Final = 86_400
 _AHEAD: Final = 50
 """Hours that are looked ahead on a wall clock: a midnight lies within them, whatever the clock is put forward by."""
 
-Known: TypeAlias = frozenset[conditions.Argument] | None
+Known: TypeAlias = frozenset[tree.Argument] | None
 """The values that something is compared with; None if they cannot be known."""
 
 
@@ -73,46 +73,46 @@ def _looks(state: State) -> Iterator[Look]:
             yield from _leaf(fact.leaf, Scene(state, fact.service, readings=readings(rolefile)))
 
 
-def _leaf(leaf: conditions.Atom, scene: Scene) -> Iterator[Look]:
+def _leaf(leaf: tree.Atom, scene: Scene) -> Iterator[Look]:
     match leaf:
-        case conditions.Compare(_, left, right):
+        case tree.Compare(_, left, right):
             yield from _pair(left, right, scene)
-        case conditions.InRange(of, low, high):
+        case tree.InRange(of, low, high):
             yield from _pair(of, low, scene)
             yield from _pair(of, high, scene)
-        case conditions.InSet(of, values):
+        case tree.InSet(of, values):
             yield from _look(of, frozenset(values), scene)
-        case conditions.TextMatch(_, left, right):
+        case tree.TextMatch(_, left, right):
             yield from _look(left, None, scene)
             yield from _look(right, None, scene)
-        case conditions.InGroup(of, _):
+        case tree.InGroup(of, _):
             yield from _look(of, None, scene)
-        case conditions.Related(name, args):
+        case tree.Related(name, args):
             yield from _columns(name, args, scene)
 
 
-def _pair(left: conditions.Operand, right: conditions.Operand, scene: Scene) -> Iterator[Look]:
+def _pair(left: tree.Operand, right: tree.Operand, scene: Scene) -> Iterator[Look]:
     yield from _look(left, _known(right, scene), scene)
     yield from _look(right, _known(left, scene), scene)
 
 
-def _look(expression: conditions.Operand, beside: Known, scene: Scene) -> Iterator[Look]:
+def _look(expression: tree.Operand, beside: Known, scene: Scene) -> Iterator[Look]:
     """How an expression looks at the clock, if its value is compared with these."""
     match expression:
-        case conditions.Meta("time"):
+        case tree.Meta("time"):
             yield Look("time", "", beside)
-        case conditions.ClockPart(part, conditions.Meta("time"), zone):
+        case tree.ClockPart(part, tree.Meta("time"), zone):
             yield Look(part, zone, beside)
-        case conditions.ClockPart(_, of):
+        case tree.ClockPart(_, of):
             yield from _look(of, None, scene)
-        case conditions.Combine(op, left, right):
+        case tree.Combine(op, left, right):
             yield from _look(left, _undone(op, beside, _known(right, scene), first=True), scene)
             yield from _look(right, _undone(op, beside, _known(left, scene), first=False), scene)
-        case conditions.Apply(function, args):
+        case tree.Apply(function, args):
             yield from _columns(function, args, scene)
 
 
-def _columns(name: str, args: tuple[conditions.Operand, ...], scene: Scene) -> Iterator[Look]:
+def _columns(name: str, args: tuple[tree.Operand, ...], scene: Scene) -> Iterator[Look]:
     """Arguments are compared with the columns of a relation; what a function or a role makes of them is not known."""
     rows = scene.rows(name)
     for place, arg in enumerate(args):
@@ -120,19 +120,19 @@ def _columns(name: str, args: tuple[conditions.Operand, ...], scene: Scene) -> I
         yield from _look(arg, column, scene)
 
 
-def _known(expression: conditions.Operand, scene: Scene) -> Known:
+def _known(expression: tree.Operand, scene: Scene) -> Known:
     """The values that an expression may have, where the clock has no part in it."""
     match expression:
-        case conditions.Constant(value):
+        case tree.Constant(value):
             return frozenset((value,))
-        case conditions.Apply(function) if function in scene.state.relations:
+        case tree.Apply(function) if function in scene.state.relations:
             return frozenset(row[-1] for row in scene.rows(function) or ())
-        case conditions.Combine(op, left, right):
+        case tree.Combine(op, left, right):
             first, second = _known(left, scene), _known(right, scene)
             if first is None or second is None:
                 return None
             return frozenset(combined(op, a, b) for a in first for b in second)
-        case conditions.ClockPart(part, of, zone):
+        case tree.ClockPart(part, of, zone):
             moments = _known(of, scene)
             if moments is None:
                 return None

@@ -19,7 +19,7 @@ from headgate.lang.acl import FUNCTIONS
 from headgate.lang.literals import reading_beside
 from headgate.lang.render import render_constraint
 from headgate.lang.rolefile import parse_constraint
-from headgate.model import conditions
+from headgate.model import expressions as tree
 from headgate.model.changes import Row
 from headgate.model.roles import Link, Membership, Op, Reference, Service, dump_argument, load_argument
 from headgate.model.state import State
@@ -39,7 +39,7 @@ class When:
 
     service: str
     instance: str
-    leaf: conditions.Atom
+    leaf: tree.Atom
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class NotRevoked:
     service: str
     instance: str
     role: str
-    args: tuple[conditions.Argument, ...]
+    args: tuple[tree.Argument, ...]
     revoker: str
     """Who may, as `roles.requests.revocation` has it: a role, or the clauses of a quorum."""
 
@@ -88,7 +88,7 @@ def fact_of(text: str) -> Fact:
     match json.loads(text):
         case ["when", str(service), str(instance), str(said)]:
             leaf = parse_constraint(said)
-            if isinstance(leaf, conditions.Starred | conditions.Not) or not isinstance(leaf, conditions.Atom):
+            if isinstance(leaf, tree.Starred | tree.Not) or not isinstance(leaf, tree.Atom):
                 raise ValueError(f"`{said}` is no atom")  # noqa: TRY004 - text, whatever it parses to
             return When(service, instance, leaf)
         case ["not-revoked", str(service), str(instance), str(role), [*args], str(revoker)]:
@@ -99,54 +99,50 @@ def fact_of(text: str) -> Fact:
             raise ValueError(f"`{other}` is no fact")
 
 
-def ground(leaf: conditions.Atom, bound: Bindings, scene: Scene) -> conditions.Atom | None:
+def ground(leaf: tree.Atom, bound: Bindings, scene: Scene) -> tree.Atom | None:
     """An atom with the values of its variables and of the request; None if one has none."""
 
-    def put(expression: conditions.Operand) -> conditions.Operand:
+    def put(expression: tree.Operand) -> tree.Operand:
         match expression:
-            case conditions.Meta("time") | conditions.Variable("_") | conditions.Constant():
+            case tree.Meta("time") | tree.Variable("_") | tree.Constant():
                 return expression
-            case conditions.Variable() | conditions.Meta():
+            case tree.Variable() | tree.Meta():
                 known = value(expression, bound, scene)
                 if known is None:
                     raise _Missing
-                return conditions.Constant(known)
-            case conditions.Count(of):
-                return conditions.Count(_placed(of, bound, scene))
-            case conditions.Combine(op, left, right):
+                return tree.Constant(known)
+            case tree.Count(of):
+                return tree.Count(_placed(of, bound, scene))
+            case tree.Combine(op, left, right):
                 sides = put(left), put(right)
                 if op in ("+", "-") and any(
-                    isinstance(side, conditions.Constant) and isinstance(side.value, str) for side in sides
+                    isinstance(side, tree.Constant) and isinstance(side.value, str) for side in sides
                 ):
                     raise _Missing  # text that says no time
-                return conditions.Combine(op, *sides)
+                return tree.Combine(op, *sides)
             case _:
-                return conditions.with_operands(expression, put)
+                return tree.with_operands(expression, put)
 
-    def beside(expression: conditions.Operand, *others: conditions.Operand) -> conditions.Operand:
+    def beside(expression: tree.Operand, *others: tree.Operand) -> tree.Operand:
         """Text beside the clock is the time it says, and has no value if it says none."""
         for other in others:
             reading = reading_beside(other)
-            if (
-                reading is not None
-                and isinstance(expression, conditions.Constant)
-                and isinstance(expression.value, str)
-            ):
-                expression = conditions.Constant(read(reading, expression.value))
+            if reading is not None and isinstance(expression, tree.Constant) and isinstance(expression.value, str):
+                expression = tree.Constant(read(reading, expression.value))
                 if isinstance(expression.value, str):
                     raise _Missing
         return expression
 
     try:
         match leaf:
-            case conditions.Compare(op, left, right):
+            case tree.Compare(op, left, right):
                 a, b = put(left), put(right)
-                return conditions.Compare(op, beside(a, b), beside(b, a))
-            case conditions.InRange(of, low, high):
+                return tree.Compare(op, beside(a, b), beside(b, a))
+            case tree.InRange(of, low, high):
                 a, b, c = put(of), put(low), put(high)
-                return conditions.InRange(beside(a, b, c), beside(b, a), beside(c, a))
+                return tree.InRange(beside(a, b, c), beside(b, a), beside(c, a))
             case _:
-                return conditions.with_operands(leaf, put)
+                return tree.with_operands(leaf, put)
     except _Missing:
         return None
 
@@ -155,13 +151,13 @@ class _Missing(Exception):
     """A variable has no value."""
 
 
-def _placed(ref: conditions.RoleRef, bound: Bindings, scene: Scene) -> conditions.RoleRef:
+def _placed(ref: tree.RoleRef, bound: Bindings, scene: Scene) -> tree.RoleRef:
     own = scene.own(ref)
     args = tuple(
-        conditions.Constant(bound[arg.name]) if isinstance(arg, conditions.Variable) and arg.name in bound else arg
+        tree.Constant(bound[arg.name]) if isinstance(arg, tree.Variable) and arg.name in bound else arg
         for arg in own.args
     )
-    return conditions.RoleRef(own.role, args, own.service, own.instance)
+    return tree.RoleRef(own.role, args, own.service, own.instance)
 
 
 # -- what facts depend on -------------------------------------------------------------------------------------
@@ -183,7 +179,7 @@ def depends_on(fact: Fact) -> frozenset[Key]:
 def member_of(fact: Fact) -> tuple[str, str] | None:
     """The group and the member, if a fact is that someone is in a group."""
     match fact:
-        case When(_, _, conditions.InGroup(conditions.Constant(str(who)), group)):
+        case When(_, _, tree.InGroup(tree.Constant(str(who)), group)):
             return group, who
         case _:
             return None
@@ -191,33 +187,33 @@ def member_of(fact: Fact) -> tuple[str, str] | None:
 
 def _keys(fact: When) -> Iterator[Key]:
     match fact.leaf:
-        case conditions.InGroup():
+        case tree.InGroup():
             yield GROUPS
-        case conditions.Related(name, args):
+        case tree.Related(name, args):
             yield from _name_keys(name, args)
             yield _narrowed(role_key((fact.service, fact.instance), name), args)
-    for operand in conditions.looked_at(fact.leaf):
+    for operand in tree.looked_at(fact.leaf):
         match operand:
-            case conditions.Meta("time"):
+            case tree.Meta("time"):
                 yield CLOCK
-            case conditions.Apply(function, args):
+            case tree.Apply(function, args):
                 yield from _name_keys(function, args)
-            case conditions.Count(of):
-                instance = of.instance.value if isinstance(of.instance, conditions.Constant) else fact.instance
+            case tree.Count(of):
+                instance = of.instance.value if isinstance(of.instance, tree.Constant) else fact.instance
                 yield _narrowed(role_key((of.service or fact.service, str(instance)), of.role), of.args)
 
 
-def _name_keys(name: str, args: tuple[conditions.Operand, ...]) -> Iterator[Key]:
+def _name_keys(name: str, args: tuple[tree.Operand, ...]) -> Iterator[Key]:
     yield name_key(name)
     yield _narrowed(("rows", name), args)
     if name in FUNCTIONS:
         yield GROUPS
 
 
-def _narrowed(key: Key, args: tuple[conditions.Operand, ...]) -> Key:
+def _narrowed(key: Key, args: tuple[tree.Operand, ...]) -> Key:
     """Of rows or members, only those with the first constant in its place."""
     for place, arg in enumerate(args):
-        if isinstance(arg, conditions.Constant):
+        if isinstance(arg, tree.Constant):
             return (*key, place, same(arg.value))
     return key
 
@@ -232,7 +228,7 @@ def role_key(place: Service, role: str) -> Key:
     return ("role", *place, role)
 
 
-def revocation_key(place: Service, role: str, args: tuple[conditions.Argument | None, ...] | None = None) -> Key:
+def revocation_key(place: Service, role: str, args: tuple[tree.Argument | None, ...] | None = None) -> Key:
     """What depends on revocations of a role depends on this; or on those of one instance, where no argument is open."""
     key = ("revocation", *place, role)
     return key if args is None or None in args else (*key, *map(same, args))
@@ -354,25 +350,25 @@ FactRecord: TypeAlias = Callable[[When], Link]
 
 
 def membership_rule(
-    constraint: conditions.Condition, bound: Bindings, scene: Scene, table: Records, fact: FactRecord
+    constraint: tree.Condition, bound: Bindings, scene: Scene, table: Records, fact: FactRecord
 ) -> Rule:
     """What must stay true of a constraint; `fact` finds or makes the record of a fact."""
 
-    def follow(part: conditions.Condition, starred: bool, positive: bool) -> Rule:
+    def follow(part: tree.Condition, starred: bool, positive: bool) -> Rule:
         match part:
-            case conditions.Starred(arg):
+            case tree.Starred(arg):
                 return follow(arg, True, positive)
-            case conditions.Not(arg):
+            case tree.Not(arg):
                 inner = follow(arg, starred, not positive)
                 return not inner if isinstance(inner, bool) else Link(inner.parent, not inner.negated)
-            case conditions.AllOf(args):
+            case tree.AllOf(args):
                 return _joined(table, Op.AND, [follow(arg, starred, positive) for arg in args])
-            case conditions.AnyOf(args):
+            case tree.AnyOf(args):
                 return _joined(table, Op.OR, [follow(arg, starred, positive) for arg in args])
             case atom:
                 return settle(atom, starred, positive)
 
-    def settle(leaf: conditions.Atom, starred: bool, positive: bool) -> Rule:
+    def settle(leaf: tree.Atom, starred: bool, positive: bool) -> Rule:
         known = ground(leaf, bound, scene)
         if starred and known is not None:
             return fact(When(scene.service, scene.instance, known))

@@ -14,9 +14,9 @@ from typing import Final, Literal, TypeAlias
 
 from headgate.lang.render import render_argument
 from headgate.model.changes import AddRule, Batch, Change, DeclareType, EnterRole, SetRolefile
-from headgate.model.conditions import Argument
 from headgate.model.errors import BadDefinition
 from headgate.model.events import Draft
+from headgate.model.expressions import Argument
 from headgate.model.rights import ANNOUNCES, Action, Rule
 from headgate.model.rolefiles import Rolefile
 from headgate.model.roles import Membership

@@ -27,8 +27,8 @@ from headgate.decide.rolebook import fit, same
 from headgate.lang.literals import Reading
 from headgate.lang.render import render_constraint, render_membership, render_role
 from headgate.model.changes import ElectRole, EnterRole, ReinstateRole, RevokeRole
-from headgate.model.conditions import AllOf, Argument, Condition, RoleRef, all_of, counted_variables, named, variables
 from headgate.model.errors import BadDefinition, RoleDenied
+from headgate.model.expressions import AllOf, Argument, Condition, RoleRef, all_of, counted_variables, named, variables
 from headgate.model.limits import MAX_ELECTIONS, MAX_ENTRY_MEMBERSHIPS, MAX_SHOWN
 from headgate.model.rolefiles import Elector, Rolefile, Statement
 from headgate.model.roles import Ban, Election, Membership, RoleBook, Service

@@ -17,56 +17,56 @@ from headgate.decide.constraints import Bindings, Budget, Scene, truth
 from headgate.decide.rolebook import alike, unify
 from headgate.lang.render import render_role, render_statement
 from headgate.lang.rolefile import parse_rolefile
-from headgate.model import conditions
+from headgate.model import expressions as tree
 from headgate.model.limits import MAX_ENTRY_STEPS
 from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import Ban, Membership, RoleBook, Service
 from headgate.model.state import State
 
 
-def covers(pattern: Sequence[conditions.Argument | None], args: Sequence[conditions.Argument | None]) -> bool:
+def covers(pattern: Sequence[tree.Argument | None], args: Sequence[tree.Argument | None]) -> bool:
     """Does a revocation of these arguments take in those? What is open takes in everything."""
     return len(pattern) == len(args) and all(
         want is None or (arg is not None and alike(want, arg)) for want, arg in zip(pattern, args, strict=True)
     )
 
 
-def office_name(ref: conditions.RoleRef) -> str:
+def office_name(ref: tree.RoleRef) -> str:
     """A revoker's role by name, without its arguments."""
     return render_role(replace(ref, args=()))
 
 
-def office_of(one: Membership) -> conditions.RoleRef:
+def office_of(one: Membership) -> tree.RoleRef:
     """What the holder of a membership is, as a reference."""
-    return conditions.RoleRef(
-        one.role, tuple(conditions.Constant(arg) for arg in one.args), one.service, conditions.Constant(one.instance)
+    return tree.RoleRef(
+        one.role, tuple(tree.Constant(arg) for arg in one.args), one.service, tree.Constant(one.instance)
     )
 
 
 # -- statements -----------------------------------------------------------------------------------------------
 
 
-def on_entry(statement: Statement) -> conditions.Condition:
+def on_entry(statement: Statement) -> tree.Condition:
     """The part of a constraint that is looked at when a role is entered."""
     return statement.constraint if len(statement.revokers) < 2 else _parts(statement)[0]
 
 
-def of_revokers(statement: Statement) -> conditions.Condition:
+def of_revokers(statement: Statement) -> tree.Condition:
     """The part of a constraint that is about those who revoke together: it names what only they bind."""
-    return conditions.AllOf() if len(statement.revokers) < 2 else _parts(statement)[1]
+    return tree.AllOf() if len(statement.revokers) < 2 else _parts(statement)[1]
 
 
 @lru_cache(maxsize=4_096)
-def _parts(statement: Statement) -> tuple[conditions.Condition, conditions.Condition]:
+def _parts(statement: Statement) -> tuple[tree.Condition, tree.Condition]:
     own = revoker_variables(statement)
     said = statement.constraint
-    every = said.args if isinstance(said, conditions.AllOf) else (said,)
-    about = [one for one in every if (conditions.variables(one) | conditions.counted_variables(one)) & own]
+    every = said.args if isinstance(said, tree.AllOf) else (said,)
+    about = [one for one in every if (tree.variables(one) | tree.counted_variables(one)) & own]
     return _joined([one for one in every if one not in about]), _joined(about)
 
 
-def _joined(parts: list[conditions.Condition]) -> conditions.Condition:
-    return parts[0] if len(parts) == 1 else conditions.AllOf(tuple(parts))
+def _joined(parts: list[tree.Condition]) -> tree.Condition:
+    return parts[0] if len(parts) == 1 else tree.AllOf(tuple(parts))
 
 
 def revoker_variables(statement: Statement) -> frozenset[str]:
@@ -75,29 +75,29 @@ def revoker_variables(statement: Statement) -> frozenset[str]:
     return variables_in(one.ref for one in statement.revokers) - known
 
 
-def variables_in(refs: Iterable[conditions.RoleRef]) -> frozenset[str]:
+def variables_in(refs: Iterable[tree.RoleRef]) -> frozenset[str]:
     """The variables of some references; `_` is none."""
     terms = (term for ref in refs for term in (*ref.args, ref.instance))
-    return frozenset(term.name for term in terms if isinstance(term, conditions.Variable)) - {"_"}
+    return frozenset(term.name for term in terms if isinstance(term, tree.Variable)) - {"_"}
 
 
-def only_compares(constraint: conditions.Condition) -> bool:
+def only_compares(constraint: tree.Condition) -> bool:
     """Does a constraint compare values that it names, and look at nothing else?"""
-    return not conditions.has_star(constraint) and all(
-        isinstance(atom, conditions.Compare | conditions.TextMatch | conditions.InRange | conditions.InSet)
-        and all(isinstance(operand, conditions.Variable | conditions.Constant) for operand in conditions.operands(atom))
-        for atom in conditions.atoms(constraint)
+    return not tree.has_star(constraint) and all(
+        isinstance(atom, tree.Compare | tree.TextMatch | tree.InRange | tree.InSet)
+        and all(isinstance(operand, tree.Variable | tree.Constant) for operand in tree.operands(atom))
+        for atom in tree.atoms(constraint)
     )
 
 
 # -- who revokes what ---------------------------------------------------------------------------------------------
 
 
-def settled_by(term: conditions.Term, bound: Bindings) -> conditions.Argument | None:
+def settled_by(term: tree.Term, bound: Bindings) -> tree.Argument | None:
     """What a term of a head is, as far as that is settled."""
-    if isinstance(term, conditions.Constant):
+    if isinstance(term, tree.Constant):
         return term.value
-    return bound.get(term.name) if isinstance(term, conditions.Variable) else None
+    return bound.get(term.name) if isinstance(term, tree.Variable) else None
 
 
 # -- quorums --------------------------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def _quorum(rule: str) -> Statement | None:
     return parse_rolefile(rule).statements[0] if "|>" in rule else None
 
 
-def is_revoked_by(rule: str, service: Service, args: Sequence[conditions.Argument | None], bans: Iterable[Ban]) -> bool:
+def is_revoked_by(rule: str, service: Service, args: Sequence[tree.Argument | None], bans: Iterable[Ban]) -> bool:
     """Has a role instance been revoked by a rule? `bans` are those of the role."""
     about = [one for one in bans if covers(one.args, args)]
     statement = _quorum(rule) if about else None
@@ -132,7 +132,7 @@ def is_revoked_by(rule: str, service: Service, args: Sequence[conditions.Argumen
 
 
 def is_complete(
-    statement: Statement, place: Service, args: Sequence[conditions.Argument | None], bans: Iterable[Ban]
+    statement: Statement, place: Service, args: Sequence[tree.Argument | None], bans: Iterable[Ban]
 ) -> bool:
     """Has a different principal revoked a role instance for each `|>` of a statement?"""
     bound = bound_by(statement, args)
@@ -159,28 +159,27 @@ def _choices(
             yield from _choices(statement, service, made, bans, (*chosen, ban.by), budget)
 
 
-def in_office(ref: conditions.RoleRef, office: conditions.RoleRef, bound: Bindings) -> Bindings | None:
+def in_office(ref: tree.RoleRef, office: tree.RoleRef, bound: Bindings) -> Bindings | None:
     """What variables mean if the holder of an office is meant by a reference to a role."""
     if (ref.role, ref.service) != (office.role, office.service) or len(ref.args) > len(office.args):
         return None
-    main = conditions.Constant("")
+    main = tree.Constant("")
     terms = [(ref.instance or main, office.instance or main), *zip(ref.args, office.args, strict=False)]
-    return unify([(term, known.value) for term, known in terms if isinstance(known, conditions.Constant)], bound)
+    return unify([(term, known.value) for term, known in terms if isinstance(known, tree.Constant)], bound)
 
 
-def bound_by_head(
-    head: Sequence[conditions.Term], args: Sequence[conditions.Argument | None] | None
-) -> Bindings | None:
+def bound_by_head(head: Sequence[tree.Term], args: Sequence[tree.Argument | None] | None) -> Bindings | None:
     """What the arguments of a role instance say of the variables of a statement's head; None if it is not about it."""
     if args is not None and len(args) != len(head):
         return None
     return unify([(term, arg) for term, arg in zip(head, args or (), strict=False) if arg is not None], {})
 
 
-def bound_by(statement: Statement, args: Sequence[conditions.Argument | None]) -> Bindings | None:
+def bound_by(statement: Statement, args: Sequence[tree.Argument | None]) -> Bindings | None:
     """The same, whatever stands for something of the request."""
     return bound_by_head(
-        [conditions.Variable("_") if isinstance(term, conditions.Meta) else term for term in statement.head.args], args
+        [tree.Variable("_") if isinstance(term, tree.Meta) else term for term in statement.head.args],
+        args,
     )
 
 
@@ -200,7 +199,7 @@ class RevokedInstances:
             if one.place == service:
                 self._bans.setdefault(one.role, []).append(one)
 
-    def __contains__(self, instance: tuple[str, tuple[conditions.Argument | None, ...]]) -> bool:
+    def __contains__(self, instance: tuple[str, tuple[tree.Argument | None, ...]]) -> bool:
         role, args = instance
         about = [one for one in self._bans.get(role, ()) if covers(one.args, args)]
         if not about:

@@ -22,8 +22,8 @@ from headgate.decide.constraints import RoleFunction, Scene
 from headgate.decide.rolebook import merged
 from headgate.lang.render import render_role, render_statement
 from headgate.model import changes
-from headgate.model.conditions import Constant
 from headgate.model.errors import BadDefinition, GovernDenied, NotFound, RoleDenied, UnknownName
+from headgate.model.expressions import Constant
 from headgate.model.limits import MAX_PEER_BOUND_SECONDS, MAX_WATCHED
 from headgate.model.rolefiles import Rolefile
 from headgate.model.roles import Election, Link, Membership, Op, RecordWatch, Reference

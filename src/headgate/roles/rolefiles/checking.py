@@ -14,7 +14,8 @@ from dataclasses import replace
 from headgate.decide.constraints import RoleFunction, is_monitored
 from headgate.decide.event_policy import inlined
 from headgate.decide.normal import in_relations
-from headgate.model.conditions import (
+from headgate.model.errors import BadDefinition
+from headgate.model.expressions import (
     TRUE,
     AllOf,
     Condition,
@@ -28,7 +29,6 @@ from headgate.model.conditions import (
     variables,
     variables_among,
 )
-from headgate.model.errors import BadDefinition
 from headgate.model.rolefiles import Credential, EventEntry, EventPolicy, Rolefile, Statement
 from headgate.model.state import State
 from headgate.roles.requests.revocation import of_revokers, on_entry, only_compares, revoker_variables

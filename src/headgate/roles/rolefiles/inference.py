@@ -13,9 +13,9 @@ from typing import Final, TypeAlias, assert_never, cast, get_args
 
 from headgate.lang.literals import Reading, read_text
 from headgate.lang.render import render_constraint, render_expression, render_role, render_type
-from headgate.model import conditions as tree
-from headgate.model.conditions import Argument, Atom, Condition, Constant, Operand, RoleRef, Variable, foreign
+from headgate.model import expressions as tree
 from headgate.model.errors import BadDefinition, BadExpression
+from headgate.model.expressions import Argument, Atom, Condition, Constant, Operand, RoleRef, Variable, foreign
 from headgate.model.rolefiles import (
     ArgumentType,
     ClockType,

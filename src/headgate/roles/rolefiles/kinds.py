@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeAlias, assert_never
 from headgate.decide.event_policy import parameters
 from headgate.decide.views import governs
 from headgate.lang.render import render_condition, render_operand
-from headgate.model import conditions as tree
+from headgate.model import expressions as tree
 from headgate.model.changes import (
     AddRule,
     Batch,
@@ -26,7 +26,8 @@ from headgate.model.changes import (
     SetRepresentative,
     SetRolefile,
 )
-from headgate.model.conditions import (
+from headgate.model.errors import BadDefinition
+from headgate.model.expressions import (
     Argument,
     Constant,
     Operand,
@@ -37,7 +38,6 @@ from headgate.model.conditions import (
     foreign,
     operands,
 )
-from headgate.model.errors import BadDefinition
 from headgate.model.rights import Rule
 from headgate.model.rolefiles import ArgumentType, ClockType, EventEntry, IntegerType, Rolefile, SetType, TimestampType
 from headgate.model.state import State

@@ -15,10 +15,10 @@ from typing import Final, Literal
 
 from headgate.decide.check import check_new_name
 from headgate.lang.acl import FUNCTIONS
-from headgate.model import conditions as tree
+from headgate.model import expressions as tree
 from headgate.model.changes import GrantRole, RoleRequest, SetPeer, SetRolefile
-from headgate.model.conditions import Atom, Condition, Variable, atoms, looked_at, variables, variables_of
 from headgate.model.errors import BadDefinition
+from headgate.model.expressions import Atom, Condition, Variable, atoms, looked_at, variables, variables_of
 from headgate.model.lookalikes import Lookalikes
 from headgate.model.rolefiles import Rolefile
 from headgate.model.state import State

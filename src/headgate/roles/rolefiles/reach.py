@@ -20,8 +20,8 @@ from typing import Final, TypeAlias
 
 from headgate.decide.truth import compared
 from headgate.lang.render import render_role
-from headgate.model import conditions as tree
-from headgate.model.conditions import (
+from headgate.model import expressions as tree
+from headgate.model.expressions import (
     Argument,
     Atom,
     CompareOp,

@@ -22,10 +22,10 @@ from headgate.decide.truth import NotRun
 from headgate.lang.literals import read_text
 from headgate.lang.render import render_type
 from headgate.lang.rolefile import parse_argument
-from headgate.model import conditions as tree
+from headgate.model import expressions as tree
 from headgate.model.changes import ReinstateRole, RevokeRole
-from headgate.model.conditions import Argument, Atom, Condition, Constant, Operand, RoleRef, Variable, rewrite
 from headgate.model.errors import BadDefinition, BadExpression, HeadgateError, RoleDenied, TypeMismatch
+from headgate.model.expressions import Argument, Atom, Condition, Constant, Operand, RoleRef, Variable, rewrite
 from headgate.model.limits import MAX_ROLE_ARGUMENTS
 from headgate.model.rolefiles import (
     ArgumentType,

@@ -37,8 +37,8 @@ from headgate.model.changes import (
     SetRepresentative,
     SetRolefile,
 )
-from headgate.model.conditions import Condition
 from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError, NotSupportedYet
+from headgate.model.expressions import Condition
 from headgate.model.rights import Action, Effect
 from headgate.model.state import State
 from headgate.model.types import EventType, check_name

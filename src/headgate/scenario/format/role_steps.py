@@ -16,8 +16,8 @@ from typing import Any, Final, TypeVar
 from headgate.lang.render import render_membership
 from headgate.lang.rolefile import parse_argument, parse_role, parse_rolefile
 from headgate.model import changes
-from headgate.model.conditions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.errors import HeadgateError
+from headgate.model.expressions import Argument, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.rolefiles import Rolefile
 from headgate.model.state import State
 from headgate.model.values import brief

@@ -28,9 +28,9 @@ from headgate.model.changes import (
     Subscribe,
     Unsubscribe,
 )
-from headgate.model.conditions import TRUE, Condition, RoleRef
 from headgate.model.errors import BadStatement, HeadgateError
 from headgate.model.events import Draft
+from headgate.model.expressions import TRUE, Condition, RoleRef
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog

@@ -13,8 +13,8 @@ from headgate.cli.shared.rendering import show_value
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.gateway.http.rendering import as_json
 from headgate.lang import parse_condition
-from headgate.model.conditions import Attribute
 from headgate.model.events import Draft
+from headgate.model.expressions import Attribute
 from headgate.model.rights import Effect
 from headgate.model.values import Value
 from headgate.node.domain import Domain

@@ -14,8 +14,8 @@ from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.policy_rule_answers import find
 from headgate.gateway.publishing.writer import PolicyRuleCheck
 from headgate.lang import parse_condition
-from headgate.model.conditions import Condition
 from headgate.model.errors import PolicyRuleDenied
+from headgate.model.expressions import Condition
 from headgate.model.state import State
 from headgate.pipeline.index.requirements import text_of
 

@@ -12,8 +12,8 @@ import pytest
 
 from headgate.commands.commit import STEPS_PACED, Paces, cost_of
 from headgate.model.changes import AddMember, AddRule, DeclarePrincipal, RemoveMember
-from headgate.model.conditions import RoleRef
 from headgate.model.errors import TooBusy
+from headgate.model.expressions import RoleRef
 from headgate.model.limits import MAX_ENTERED, MAX_SHOWN
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR

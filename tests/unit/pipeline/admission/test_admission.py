@@ -18,9 +18,9 @@ from headgate.decide.publish import admit, type_check
 from headgate.decide.rates import asks_rate
 from headgate.lang import parse_condition, render_condition
 from headgate.model.changes import SetAttribute, SetPolicyRule
-from headgate.model.conditions import Compare, Constant, Meta, Predicate, Subject, all_of, any_of
 from headgate.model.errors import BadDefinition, HeadgateError, TypeMismatch
 from headgate.model.events import Draft, Event
+from headgate.model.expressions import Compare, Constant, Meta, Predicate, Subject, all_of, any_of
 from headgate.model.rights import Action, Rule, Source
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, micros

@@ -36,9 +36,9 @@ from headgate.model.changes import (
     SetRepresentative,
     Subscribe,
 )
-from headgate.model.conditions import Argument
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
+from headgate.model.expressions import Argument
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import State
 from headgate.model.values import Value, micros

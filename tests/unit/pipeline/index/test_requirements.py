@@ -14,8 +14,8 @@ from hypothesis import given
 from headgate.decide.check import check_requirement, match
 from headgate.lang import parse_condition
 from headgate.model.changes import SetAttribute
-from headgate.model.conditions import AllOf, Compare, Condition, Constant, InSet, Subject, all_of
 from headgate.model.errors import BadExpression, HeadgateError
+from headgate.model.expressions import AllOf, Compare, Condition, Constant, InSet, Subject, all_of
 from headgate.model.values import Kind, Value, micros
 from headgate.pipeline.index import requirements as module
 from headgate.pipeline.index.build import IndexBuilder

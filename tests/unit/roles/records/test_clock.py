@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headgate.decide.constraints import Scene, truth
 from headgate.lang.rolefile import parse_constraint
-from headgate.model.conditions import Atom, RoleRef
+from headgate.model.expressions import Atom, RoleRef
 from headgate.model.roles import Election, Membership, Peer, Record, RoleBook
 from headgate.model.state import State
 from headgate.roles.records.clock import next_moment

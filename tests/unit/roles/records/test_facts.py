@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headgate.decide.constraints import Scene
 from headgate.lang.rolefile import parse_constraint
-from headgate.model.conditions import Argument, Atom, Starred
+from headgate.model.expressions import Argument, Atom, Starred
 from headgate.model.roles import Membership
 from headgate.model.state import State
 from headgate.roles.records.facts import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headgate.decide.constraints import Scene
 from headgate.decide.constraints import truth as reference_truth
 from headgate.lang.rolefile import parse_constraint
-from headgate.model.conditions import AllOf, AnyOf, Condition, Not, Related, Starred
+from headgate.model.expressions import AllOf, AnyOf, Condition, Not, Related, Starred
 from headgate.model.roles import Link
 from headgate.model.state import State
 from headgate.roles.records.facts import When, membership_rule

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from headgate.decide.constraints import Budget, Scene
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.changes import DeclarePrincipal
-from headgate.model.conditions import (
+from headgate.model.errors import RoleDenied
+from headgate.model.expressions import (
     AllOf,
     AnyOf,
     Apply,
@@ -35,7 +36,6 @@ from headgate.model.conditions import (
     TextMatch,
     Variable,
 )
-from headgate.model.errors import RoleDenied
 from headgate.model.limits import MAX_ENTRY_MEMBERSHIPS, MAX_ENTRY_STEPS
 from headgate.model.rolefiles import Credential, Elector, Revoker, Rolefile, Statement
 from headgate.model.roles import Ban, Election, Membership

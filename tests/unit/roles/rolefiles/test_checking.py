@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.decide.constraints import Scene, truth
 from headgate.lang.rolefile import parse_event_policy, parse_rolefile
-from headgate.model.conditions import AllOf, AnyOf, Compare, Condition, Constant, InRange, InSet, Not, Variable
+from headgate.model.expressions import AllOf, AnyOf, Compare, Condition, Constant, InRange, InSet, Not, Variable
 from headgate.model.limits import MAX_STATEMENTS
 from headgate.model.rolefiles import EventPolicy, Rolefile
 from headgate.model.state import State

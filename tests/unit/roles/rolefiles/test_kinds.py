@@ -21,8 +21,8 @@ from headgate.model.changes import (
     SetRepresentative,
     SetRolefile,
 )
-from headgate.model.conditions import Apply, ClockPart, RoleRef, Variable
 from headgate.model.errors import BadDefinition
+from headgate.model.expressions import Apply, ClockPart, RoleRef, Variable
 from headgate.model.rights import Action, Rule
 from headgate.model.rolefiles import Representative
 from headgate.model.state import ADMINISTRATOR, State

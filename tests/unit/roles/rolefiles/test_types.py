@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 
 from headgate.lang.rolefile import parse_rolefile
-from headgate.model.conditions import Argument, Constant
 from headgate.model.errors import BadDefinition, TypeMismatch
+from headgate.model.expressions import Argument, Constant
 from headgate.model.rolefiles import (
     ArgumentType,
     ClockType,
