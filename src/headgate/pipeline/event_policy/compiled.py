@@ -23,7 +23,7 @@ from headgate.decide.constraints import truth as reference_truth
 from headgate.decide.constraints import value as reference_value
 from headgate.decide.event_policy import parameters, policy_readings
 from headgate.decide.reading import rows_read
-from headgate.decide.truth import compared, every, opposite, some
+from headgate.decide.truth import evaluate, evaluate_operand
 from headgate.lang.acl import FUNCTIONS
 from headgate.model import expressions as tree
 from headgate.model.changes import Row
@@ -185,63 +185,26 @@ class Evaluator:
     """Values and truth of terms, where variables have these values."""
 
     facts: PolicyFacts
-    _scene: Scene = field(init=False)
+    _state: State = field(init=False)
     _inside: dict[str, frozenset[str]] = field(default_factory=dict)
     _functions: dict[tuple[str, int], dict[Any, list[Argument]]] = field(default_factory=dict)
     _projected: dict[tuple[str, int, tuple[int, ...]], frozenset[Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._scene = Scene(State(groups=self.facts.groups, relations=self.facts.relations))
+        self._state = State(groups=self.facts.groups, relations=self.facts.relations)
 
     def value(self, expression: Operand, bound: Bound) -> Argument:
         """The value of an expression; null where it has none."""
-        match expression:
-            case tree.Constant(known):
-                return known
-            case Variable(name):
-                return bound.get(name)
-            case tree.Apply(function, args) if function in self.facts.relations:
-                given = tuple(self.value(arg, bound) for arg in args)
-                if any(one is None for one in given):
-                    return None
-                found = self._function(function, len(args)).get(tuple(map(same_key, given)), ())
-                return found[0] if len(found) == 1 else None  # of several values none is the value
-            case _:
-                known_parts = tree.with_operands(expression, lambda part: tree.Constant(self.value(part, bound)))
-                return reference_value(known_parts, {}, self._fresh())
+        return evaluate_operand(expression, _TermLeaves(self, bound))
 
     def truth(self, constraint: Condition, bound: Bound) -> bool | None:
         """Is a constraint true?"""
-        match constraint:
-            case tree.Not(arg):
-                return opposite(self.truth(arg, bound))
-            case tree.AllOf(args):
-                return every(self.truth(arg, bound) for arg in args)
-            case tree.AnyOf(args):
-                return some(self.truth(arg, bound) for arg in args)
-            case tree.Compare(op, left, right):
-                return compared(op, self.value(left, bound), self.value(right, bound))
-            case tree.InGroup(of, group):
-                who = self.value(of, bound)
-                return who in self.inside(group) if isinstance(who, str) and group in self.facts.groups else None
-            case tree.Related(name, args) if name in self.facts.relations:
-                return self._holds(name, args, bound)
-            case tree.Starred(arg):
-                return self.truth(arg, bound)
-            case leaf:
-                known = tree.with_operands(leaf, lambda operand: tree.Constant(self.value(operand, bound)))
-                return reference_truth(known, {}, self._fresh())
+        return evaluate(constraint, _TermLeaves(self, bound))
 
     def inside(self, group: str) -> frozenset[str]:
-        """Every name in a group, directly or through other groups, whose names are in it too."""
+        """Everyone in a group, directly or through other groups."""
         if group not in self._inside:
-            names: set[str] = set()
-            waiting = [group]
-            while waiting:
-                fresh = self.facts.groups.get(waiting.pop(), frozenset()) - names
-                names |= fresh
-                waiting += [one for one in fresh if one in self.facts.groups]
-            self._inside[group] = frozenset(names)
+            self._inside[group] = self._state.members_of(group)
         return self._inside[group]
 
     def projected(self, relation: str, arity: int, places: tuple[int, ...]) -> frozenset[Any]:
@@ -252,16 +215,7 @@ class Evaluator:
             self._projected[key] = frozenset(tuple(same_key(row[at]) for at in places) for row in rows)
         return self._projected[key]
 
-    def _holds(self, relation: str, args: tuple[Operand, ...], bound: Bound) -> bool | None:
-        if not args:
-            return bool(self.facts.relations[relation])
-        places = tuple(at for at, arg in enumerate(args) if arg != BLANK)
-        wanted = tuple(self.value(args[at], bound) for at in places)
-        if any(one is None for one in wanted):
-            return None
-        return tuple(map(same_key, wanted)) in self.projected(relation, len(args), places)
-
-    def _function(self, relation: str, arguments: int) -> Mapping[Any, list[Argument]]:
+    def function(self, relation: str, arguments: int) -> Mapping[Any, list[Argument]]:
         """The rows of a relation as a function: its last column by the others."""
         key = relation, arguments
         if key not in self._functions:
@@ -272,9 +226,47 @@ class Evaluator:
             self._functions[key] = results
         return self._functions[key]
 
-    def _fresh(self) -> Scene:
-        """A scene whose work is counted anew."""
-        return Scene(self._scene.state)
+    def scene(self) -> Scene:
+        """What the functions that every domain has may look at; their work is counted anew."""
+        return Scene(self._state)
+
+
+@dataclass(frozen=True, slots=True)
+class _TermLeaves:
+    """What the leaves of a term say: an index answers in place of the rows of a relation."""
+
+    known: Evaluator
+    bound: Bound
+
+    def leaf(self, operand: Operand) -> Argument:
+        match operand:
+            case Variable(name):
+                return self.bound.get(name)
+            case tree.Apply(function, args) if function in self.known.facts.relations:
+                given = tuple(evaluate_operand(arg, self) for arg in args)
+                if any(one is None for one in given):
+                    return None
+                found = self.known.function(function, len(args)).get(tuple(map(same_key, given)), ())
+                return found[0] if len(found) == 1 else None  # of several values none is the value
+            case _:
+                return reference_value(tree.with_operands(operand, self._constant), {}, self.known.scene())
+
+    def is_member(self, who: str, group: str) -> bool | None:
+        return who in self.known.inside(group) if group in self.known.facts.groups else None
+
+    def holds(self, atom: tree.Related | tree.Predicate) -> bool | None:
+        if atom.name not in self.known.facts.relations:
+            return reference_truth(tree.with_operands(atom, self._constant), {}, self.known.scene())
+        if not atom.args:
+            return bool(self.known.facts.relations[atom.name])
+        places = tuple(at for at, arg in enumerate(atom.args) if arg != BLANK)
+        wanted = tuple(evaluate_operand(atom.args[at], self) for at in places)
+        if any(one is None for one in wanted):
+            return None
+        return tuple(map(same_key, wanted)) in self.known.projected(atom.name, len(atom.args), places)
+
+    def _constant(self, operand: Operand) -> tree.Constant:
+        return tree.Constant(evaluate_operand(operand, self))
 
 
 Holder: TypeAlias = tuple[str, str | None, tuple[str, ...] | None]
@@ -374,7 +366,7 @@ class CredentialPart:
         """The variables on which anything hangs, but for those that only tie credentials together."""
         said = (*self.conditions, *self.truths, *(tree.Related("", one) for one in self.columns))
         names = [arg.name for ref in self.refs for arg in ref.args if isinstance(arg, Variable)]
-        found = frozenset().union(*(_variables(one) for one in said))
+        found = frozenset().union(*(tree.variables(one) for one in said))
         return found | {name for name in names if names.count(name) > 1}
 
 
@@ -475,10 +467,6 @@ def _spread(parts: list[Condition]) -> Iterator[list[Condition]]:
             yield mine
             continue
         waiting += [[*mine[:at], *conjuncts(one), *mine[at + 1 :]] for one in disjuncts]
-
-
-def _variables(constraint: Condition) -> frozenset[str]:
-    return frozenset(operand.name for operand in tree.looked_at(constraint) if isinstance(operand, Variable))
 
 
 @dataclass(slots=True)

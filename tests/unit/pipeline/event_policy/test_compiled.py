@@ -176,6 +176,21 @@ def crowd(people: Iterable[str], held: list[Change], *changes: Change) -> Memory
     return world(*(DeclarePrincipal(who) for who in listed), *held, *changes, *(wish(f"s{who}", who) for who in listed))
 
 
+def test_the_name_of_a_group_inside_a_group_is_no_member_of_it() -> None:
+    ledger = world(
+        DeclareGroup("outer"),
+        DeclareGroup("inner"),
+        AddMember("outer", "inner"),
+        AddMember("inner", "anna"),
+        on("m1", "bob", "inner", "h"),
+        on("m2", "anna", "anna", "h"),
+        policy("Seen(u) <= LoggedOn(p, h) : u in outer and p in outer"),
+        wish("a", "anna"),
+        wish("b", "bob"),
+    )
+    assert agree(ledger, *plates("anna", "inner", "outer")) == [(1, "a")]
+
+
 def test_publishing_by_a_rule_for_a_role() -> None:
     may = frozenset({Action.PUBLISH})
     rules = [
