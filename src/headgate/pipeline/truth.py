@@ -3,8 +3,8 @@
 Guarantees: `truth` gives for every row that is asked about what `decide.truth` gives for the event of that row, by
 Kleene's tables (D1). It works on whole columns; only generic predicates run event by event, and in a conjunction or
 disjunction only for the rows that the rest has not settled. Columns are compared as `model.values.compare` compares
-values: integers and doubles exactly, text by code point. Where the columns come from, a `Frame` says: events that are
-sent (`EntryFrame`), rows of a batch (`match.BatchRows`).
+values: integers and doubles exactly, text by code point. Where the columns come from, a `Frame` says: rows given as
+columns (`ColumnRows`: events that are sent, attributes of principals), rows of a batch (`match.BatchRows`).
 Leaves out: subject attributes and comparisons of values of different kinds, which `prepared` takes out beforehand.
 """
 
@@ -29,7 +29,8 @@ from headgate.model import expressions as tree
 from headgate.model.changes import Row
 from headgate.model.events import Event
 from headgate.model.expressions import Condition, Operand
-from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, compare, kind_of, micros, moment
+from headgate.model.state import State
+from headgate.model.values import EPOCH, INT_MAX, INT_MIN, Kind, Value, compare, kind_of, micros, moment
 from headgate.pipeline.log.codec import Flags, Ints, restored
 
 DOUBLE_MAX: Final = sys.float_info.max
@@ -131,24 +132,40 @@ class Frame(Protocol):
 
 
 @dataclass(slots=True)
-class Sent:
-    """Events of one type and publisher as columns in the stored form. An attribute without a column is null.
+class ColumnRows:
+    """Rows given as columns in the stored form. An attribute without a column is null.
 
-    `rate` and `origin` are what `@rate` and `@origin` are for each of them.
+    Events that are sent are all of one type and publisher; `rate` and `origin` are what `@rate` and `@origin` are for
+    each of them. For one entry some attributes may be `fixed` to one value, or to null, on every row.
     """
 
-    type: str
-    publisher: str
-    time: datetime
-    size: int
     kinds: Mapping[str, Kind]
     arrays: Mapping[str, pa.Array]
+    facts: ConditionFacts = field(default_factory=lambda: ConditionFacts(World(State())))
+    type: str = ""
+    publisher: str = ""
+    time: datetime = EPOCH
     rate: Same = Same(None)
     origin: Same | Texts = Same(None)
+    fixed: Mapping[str, Value] = field(default_factory=dict)
     _made: dict[str, Numbers | Texts] = field(default_factory=dict)
 
-    def column(self, name: str) -> Column:
-        """An attribute as conditions use it, made once."""
+    def column(self, leaf: tree.Attribute | tree.Meta) -> Column:
+        """An attribute as the entry sees it, or what is stamped."""
+        match leaf:
+            case tree.Attribute(name):
+                return Same(self.fixed[name]) if name in self.fixed else self._column(name)
+            case tree.Meta("time"):
+                return Same(self.time)
+            case tree.Meta("rate"):
+                return self.rate
+            case tree.Meta("origin"):
+                return self.origin
+            case _:
+                return Same(self.publisher)
+
+    def _column(self, name: str) -> Column:
+        """An attribute as it was given, made once, for all entries."""
         if name not in self.arrays:
             return Same(None)
         if name not in self._made:
@@ -161,50 +178,21 @@ class Sent:
                 self._made[name] = Numbers(filled.to_numpy(), there)
         return self._made[name]
 
-
-@dataclass(frozen=True, slots=True)
-class EntryFrame:
-    """Sent events as one entry sees them: some attributes may be `fixed` to one value, or to null, on every row."""
-
-    sent: Sent
-    facts: ConditionFacts
-    fixed: Mapping[str, Value] = field(default_factory=dict)
-
-    @property
-    def kinds(self) -> Mapping[str, Kind]:
-        """The attributes of the type."""
-        return self.sent.kinds
-
-    def column(self, leaf: tree.Attribute | tree.Meta) -> Column:
-        """An attribute as the entry sees it, or what is stamped."""
-        sent = self.sent
-        match leaf:
-            case tree.Attribute(name):
-                return Same(self.fixed[name]) if name in self.fixed else sent.column(name)
-            case tree.Meta("time"):
-                return Same(sent.time)
-            case tree.Meta("rate"):
-                return sent.rate
-            case tree.Meta("origin"):
-                return sent.origin
-            case _:
-                return Same(sent.publisher)
-
     def events(self, rows: Ints) -> list[Event]:
         """Some of the events one by one, with every attribute of their type, and what was stamped on them."""
-        sent, rate = self.sent, self.sent.rate.value
+        rate = self.rate.value
         assert rate is None or isinstance(rate, int)
         columns = [
             [self.fixed.get(name)] * len(rows)
-            if name in self.fixed or name not in sent.arrays
-            else [restored(held, kind) for held in sent.arrays[name].take(pa.array(rows)).to_pylist()]
-            for name, kind in sent.kinds.items()
+            if name in self.fixed or name not in self.arrays
+            else [restored(held, kind) for held in self.arrays[name].take(pa.array(rows)).to_pylist()]
+            for name, kind in self.kinds.items()
         ]
         rowwise = zip(*columns, strict=True) if columns else ((),) * len(rows)
-        made = (dict(zip(sent.kinds, values, strict=True)) for values in rowwise)
-        origins = _listed(sent.origin, None, rows)
+        made = (dict(zip(self.kinds, values, strict=True)) for values in rowwise)
+        origins = _listed(self.origin, None, rows)
         return [
-            Event("", sent.publisher, sent.type, values, sent.time, rate=rate, origin=origin)
+            Event("", self.publisher, self.type, values, self.time, rate=rate, origin=origin)
             for values, origin in zip(made, origins, strict=True)
         ]
 

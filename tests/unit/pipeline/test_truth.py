@@ -39,9 +39,8 @@ from headgate.pipeline.index.index import Rest
 from headgate.pipeline.log.codec import ARROW, STORE, LogBatch, event_batch, mask_of, stored
 from headgate.pipeline.match import BatchRows, holds
 from headgate.pipeline.truth import (
+    ColumnRows,
     ConditionFacts,
-    EntryFrame,
-    Sent,
     compare_columns,
     compare_number,
     prepared,
@@ -84,14 +83,15 @@ ROWS = st.lists(
 SUBJECT = st.dictionaries(st.sampled_from(("u", "v")), st.one_of([values(kind) for kind in Kind]))
 
 
-def sent(rows: list[dict[str, Value]], kinds: Mapping[str, Kind] = KINDS) -> Sent:
+def sent(rows: list[dict[str, Value]], kinds: Mapping[str, Kind] = KINDS) -> ColumnRows:
     """Rows as columns; an attribute that is null everywhere has none."""
     arrays = {}
     for name, kind in kinds.items():
         held = [stored(row[name], kind) for row in rows]
         if any(one is not None for one in held):
             arrays[name] = pa.array(held, ARROW[STORE[kind]])
-    return Sent("t.T", "cam", NOW, len(rows), kinds, arrays)
+    facts = ConditionFacts(World(STATE, {}, FUNCTIONS))
+    return ColumnRows(kinds, arrays, facts, "t.T", "cam", NOW)
 
 
 def same(
@@ -103,7 +103,7 @@ def same(
 ) -> list[bool | None]:
     """The truth over columns, which must be that of `decide` row by row."""
     world = World(STATE, subject or {}, FUNCTIONS)
-    frame = EntryFrame(sent(rows, kinds), ConditionFacts(World(STATE, {}, FUNCTIONS)), fixed or {})
+    frame = replace(sent(rows, kinds), fixed=fixed or {})
     found = truth(prepared(condition, subject or {}, kinds), frame, np.ones(len(rows), np.bool_))
     assert not (found.true & found.false).any()
     answers = [True if t else False if f else None for t, f in zip(found.true, found.false, strict=True)]
@@ -209,9 +209,8 @@ def test_by_hand(condition: Condition, rows: list[dict[str, Value]], expected: l
 
 
 def test_subjects_are_bound_first() -> None:
-    frame = EntryFrame(sent([row(i=1)]), ConditionFacts(World(STATE)))
     with pytest.raises(TypeError, match="bound"):
-        truth(Compare("=", INT, Subject("u")), frame, np.ones(1, np.bool_))
+        truth(Compare("=", INT, Subject("u")), sent([row(i=1)]), np.ones(1, np.bool_))
 
 
 def test_a_type_without_attributes() -> None:

@@ -38,7 +38,7 @@ from headgate.pipeline.admission.columns import Columns, from_drafts, grouped
 from headgate.pipeline.index import requirements
 from headgate.pipeline.index.requirements import NONE
 from headgate.pipeline.log.codec import ARROW, Flags, Ints, layouts, packed, stored, to_blob
-from headgate.pipeline.truth import ConditionFacts, EntryFrame, Same, Sent, Texts, asks_predicate, prepared, truth
+from headgate.pipeline.truth import ColumnRows, ConditionFacts, Same, Texts, asks_predicate, prepared, truth
 from headgate.solver import check_policy_rule
 
 _RATE: Final = Meta("rate")
@@ -63,12 +63,12 @@ class Decided:
 
 
 def by_rate(
-    sent: Sent,
+    sent: ColumnRows,
     entries: Sequence[PreparedEntry],
     asked: Flags,
     narrow: Flags,
     before: int,
-    decide: Callable[[Sent, Sequence[PreparedEntry], Flags], Decided],
+    decide: Callable[[ColumnRows, Sequence[PreparedEntry], Flags], Decided],
     facts: ConditionFacts,
 ) -> Decided:
     """Decide the rows that are asked about; those that are not `narrow` are refused all the same, and do not count."""
@@ -128,10 +128,10 @@ def _last(points: Sequence[int], rate: int) -> int | None:
 
 
 def _one_by_one(
-    sent: Sent, entries: Sequence[PreparedEntry], asked: Flags, narrow: Flags, before: int, facts: ConditionFacts
+    sent: ColumnRows, entries: Sequence[PreparedEntry], asked: Flags, narrow: Flags, before: int, facts: ConditionFacts
 ) -> Decided:
     rows: Ints = np.flatnonzero(asked)
-    made = [EntryFrame(sent, facts, entry.fixed).events(rows) for entry in entries]
+    made = [replace(sent, fixed=entry.fixed).events(rows) for entry in entries]
     denied, open_ = np.zeros(len(asked), np.bool_), asked.copy()
     used = [(entry, np.zeros(len(asked), np.bool_)) for entry in entries]
     rate = before + 1
@@ -221,8 +221,15 @@ class Admission:
         each event that is accepted is stamped with its own, and counts for those after it.
         """
         size = len(columns)
-        sent = Sent(columns.type, columns.publisher, now, size, columns.attributes, columns.arrays)
-        sent.origin = _origin(columns)
+        sent = ColumnRows(
+            columns.attributes,
+            columns.arrays,
+            self._facts,
+            columns.type,
+            columns.publisher,
+            now,
+            origin=_origin(columns),
+        )
         refusals = dict(columns.refusals)
         narrow, too_wide = self._requirements(columns, refusals)
         asked = np.ones(size, np.bool_)
@@ -245,7 +252,7 @@ class Admission:
             table = table.append_column("rate", pa.array(counted + 1 + np.arange(table.num_rows), pa.int64()))
         return Admitted(accepted, refusals, table)
 
-    def _decide(self, sent: Sent, entries: Sequence[PreparedEntry], asked: Flags) -> Decided:
+    def _decide(self, sent: ColumnRows, entries: Sequence[PreparedEntry], asked: Flags) -> Decided:
         """What becomes of the rows that are asked about, each at the rate that `sent` says."""
         open_, denied = asked, np.zeros(len(asked), np.bool_)
         used: list[tuple[PreparedEntry, Flags]] = []
@@ -340,11 +347,11 @@ class Admission:
                 break
         return tuple(entries)
 
-    def _hit(self, entry: PreparedEntry, sent: Sent, asked: Flags) -> Flags:
+    def _hit(self, entry: PreparedEntry, sent: ColumnRows, asked: Flags) -> Flags:
         """The rows an entry settles: those a grant lets in, or a forbid keeps out."""
         if entry.where == TRUE:
             return asked
-        found = truth(entry.where, EntryFrame(sent, self._facts, entry.fixed), asked)
+        found = truth(entry.where, replace(sent, fixed=entry.fixed), asked)
         return asked & (found.true if entry.effect is Effect.GRANT else ~found.false)
 
     def _table(self, columns: Columns, accepted: Flags, used: list[tuple[PreparedEntry, Flags]]) -> pa.Table:

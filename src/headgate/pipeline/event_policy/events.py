@@ -20,26 +20,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.decide.truth import World
 from headgate.model import expressions as tree
 from headgate.model.changes import Row
 from headgate.model.expressions import Argument, Atom, Compare, Condition, Constant, Operand, Related, Variable
-from headgate.model.state import State
-from headgate.model.values import EPOCH as BEGINNING
 from headgate.pipeline.event_policy import compiled as terms
 from headgate.pipeline.event_policy.compiled import Column, Evaluator, OfBoth
 from headgate.pipeline.log.codec import TIME, EventBatch, Flags, Ints, Numbered, restored
-from headgate.pipeline.truth import (
-    ConditionFacts,
-    EntryFrame,
-    Sent,
-    Truth,
-    constant,
-    kleene,
-    prepared,
-    truth,
-    where_known,
-)
+from headgate.pipeline.truth import ColumnRows, Truth, constant, kleene, prepared, truth, where_known
 
 MAX_TABLE: Final = 1 << 20
 """Cells of one table of a relation; past it, keys are searched for."""
@@ -114,7 +101,6 @@ class Relation:
 MAX_REMEMBERED: Final = 200_000
 """Values of one expression that are remembered; past it, all of them are worked out anew."""
 _COLUMN: Final = tree.Attribute("x")
-_NO_FACTS: Final = ConditionFacts(World(State()))
 
 
 class ValueDomain:
@@ -449,9 +435,7 @@ def _compared(condition: Condition, column: Column) -> Callable[[Rows], Truth]:
 
     def look(rows: Rows) -> Truth:
         distinct, places = rows.distinct(column)
-        size = len(distinct)
-        sent = Sent("", "", BEGINNING, size, kinds, {_COLUMN.name: distinct})
-        outcome = truth(ready, EntryFrame(sent, _NO_FACTS), np.ones(size, np.bool_))
+        outcome = truth(ready, ColumnRows(kinds, {_COLUMN.name: distinct}), np.ones(len(distinct), np.bool_))
         return Truth(*(np.append(part, False)[places] for part in outcome))
 
     return look

@@ -26,6 +26,7 @@ from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import INT_MIN, Value, micros
+from headgate.pipeline.agreement import Sets
 from headgate.pipeline.event_policy.clients import EventPolicies
 from headgate.pipeline.event_policy.compiled import Holder
 from headgate.pipeline.index.index import (
@@ -42,7 +43,7 @@ from headgate.pipeline.index.index import (
     merged,
     rows_of,
 )
-from headgate.pipeline.index.requirements import NONE, Sets, text_of
+from headgate.pipeline.index.requirements import NONE, text_of
 from headgate.pipeline.log.codec import Numbered, layouts, mask_of, places, words_for
 
 Lowered: TypeAlias = tuple[bool, bool, list[int], int]
@@ -353,7 +354,7 @@ class IndexBuilder:
             self.rights.build(len(every)),
             epochs,
             self.predicate_sources,
-            list(self.sets.held),
+            list(self.sets),
             list(self.demands),
             self.policies.keep((e.policy for e in with_policy), (e.policy_facts for e in with_policy)),
         )
@@ -446,13 +447,15 @@ class IndexBuilder:
         holders = list(self.holders)[len(epoch.profile) :]
         more = {
             "profile": self.rights.profiles(state, holders),
-            "subject": [self.sets.number(state.principals.get(principal, {})) for principal, _, _ in holders],
+            "subject": [self.sets.number_of(state.principals.get(principal, {})) for principal, _, _ in holders],
             "clients": () if epoch.policy_facts is None else self.policies.numbers(epoch.policy, state, holders),
         }
         known: dict[str, Any] = {
             name: np.concatenate([getattr(epoch, name), np.array(new, np.int32)]) for name, new in more.items()
         }
-        senders = {who: self.sets.number(one) for who, one in state.principals.items() if one} if self.demands else {}
+        senders = (
+            {who: self.sets.number_of(one) for who, one in state.principals.items() if one} if self.demands else {}
+        )
         return replace(epoch, **known, senders=senders, has_senders=bool(self.demands))
 
     def _subscriptions(self) -> Subscriptions:

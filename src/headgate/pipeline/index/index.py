@@ -31,8 +31,8 @@ from headgate.model.errors import BadExpression
 from headgate.model.expressions import Attribute, ClockPart, Compare, Condition, Constant, InSet, Meta, Not, looked_at
 from headgate.model.state import State
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, micros
+from headgate.pipeline.agreement import Attributes
 from headgate.pipeline.event_policy.compiled import Policy, PolicyFacts
-from headgate.pipeline.index.requirements import Attributes
 from headgate.pipeline.log.codec import (
     PUBLISHER,
     RATE,

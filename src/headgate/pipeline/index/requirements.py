@@ -1,17 +1,15 @@
-"""Requirements in columns (D11): as text in the log, and their truth for many pairs of event and subscription at once.
+"""Requirements as text (D11), as requests bring them and as the log holds them.
 
-Guarantees: a requirement that was written reads back as the same condition. `Truths.hold` gives what
-`decide.requirements.match` gives; a rule is put once to each distinct choice of the attributes that it names, and the
-answer is kept in the worker, so that a pair of event and subscription costs a look-up in a matrix.
+Guarantees: a requirement that was written reads back as the same condition.
+Leaves out: whom they are true for (`pipeline.agreement`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
-from functools import lru_cache
+from dataclasses import dataclass
 from typing import Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -19,16 +17,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.decide.check import check_requirement, is_private, match
+from headgate.decide.check import check_requirement, is_private
 from headgate.lang import does_not_read_back, parse_condition, render_condition
 from headgate.model.errors import BadExpression, HeadgateError
 from headgate.model.expressions import Condition, subjects
 from headgate.model.limits import MAX_REQUIREMENTS
-from headgate.model.values import Value
 
 Ints: TypeAlias = npt.NDArray[np.int64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
-Attributes: TypeAlias = Mapping[str, Value]
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -37,13 +32,6 @@ NONE: Final = -1
 """The number of a requirement that is absent."""
 MAX_PARSED: Final = 65_536
 """Distinct requirements whose parsed form is kept."""
-MAX_KEPT: Final = 1 << 18
-"""Answers that are kept in a worker whatever becomes of the index."""
-MAX_CELLS: Final = 1 << 26
-"""Pairs of rule and attribute set that a matrix has room for; past it only the pairs asked about are worked out."""
-
-
-# -- text ---------------------------------------------------------------------------------------------------------
 
 
 class _Memo(Generic[K, V]):
@@ -182,101 +170,3 @@ def required_texts(column: pa.Array, refusals: dict[int, HeadgateError]) -> Requ
 
 def _required(texts: Mapping[str, int], codes: Ints) -> Required | None:
     return Required(tuple(texts), tuple(map(requirement_of, texts)), codes) if texts else None
-
-
-# -- attribute sets -----------------------------------------------------------------------------------------------
-
-
-@dataclass
-class Sets:
-    """Distinct attribute sets, numbered; number 0 has no attributes."""
-
-    held: list[Attributes] = field(default_factory=lambda: [{}])
-    _numbers: dict[Hashable, int] = field(default_factory=dict)
-
-    def number(self, attributes: Attributes) -> int:
-        """The number of an attribute set, new if need be."""
-        if not attributes:
-            return 0
-        values = tuple(attributes.values())
-        key = tuple(attributes), values, tuple(map(type, values))
-        number = self._numbers.get(key)
-        if number is None:
-            number = self._numbers[key] = len(self.held)
-            self.held.append(dict(attributes))
-        return number
-
-
-# -- truth --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Rule:
-    """A rule that is equal only to itself: known by its exact form, with the attributes it names."""
-
-    exact: str
-    condition: Condition = field(compare=False)
-    names: tuple[str, ...] = field(compare=False)
-
-
-class Truths:
-    """Which rules are true for which attribute sets; worked out when first asked for."""
-
-    def __init__(self, sets: Sequence[Attributes]) -> None:
-        self._sets = sets
-        self._rules: list[_Rule] = []
-        self._numbers: dict[str, int] = {}
-        self._matrix = np.zeros((0, len(sets)), np.int8)  # 1 true, -1 not, 0 not asked yet
-
-    @property
-    def size(self) -> int:
-        """How many rules there are."""
-        return len(self._rules)
-
-    def number(self, rule: Condition) -> int:
-        """The number of a rule."""
-        exact = repr(rule)
-        if exact not in self._numbers:
-            self._numbers[exact] = len(self._rules)
-            self._rules.append(_Rule(exact, rule, tuple(sorted(subjects(rule)))))
-        return self._numbers[exact]
-
-    def forget(self, keep: int) -> None:
-        """Let go of all rules but the first, if there are more than the matrix has room for."""
-        if len(self._rules) * len(self._sets) > MAX_CELLS:
-            for rule in self._rules[keep:]:
-                del self._numbers[rule.exact]
-            del self._rules[keep:]
-            self._matrix = self._matrix[:keep].copy()
-
-    def hold(self, rules: Ints, sets: Ints) -> Flags:
-        """Is each rule true for the attribute set beside it?"""
-        if len(self._rules) * len(self._sets) > MAX_CELLS:
-            place, inverse = np.unique(rules * len(self._sets) + sets, return_inverse=True)
-            return self._work_out(place)[inverse]
-        if len(self._matrix) < len(self._rules):
-            more = np.zeros((len(self._rules) - len(self._matrix), len(self._sets)), np.int8)
-            self._matrix = np.concatenate([self._matrix, more])
-        flat = self._matrix.reshape(-1)
-        cells = rules * len(self._sets) + sets
-        truths = flat[cells]
-        if not truths.all():
-            missing = np.unique(cells[truths == 0])
-            flat[missing] = np.where(self._work_out(missing), 1, -1)
-            truths = flat[cells]
-        true: Flags = truths > 0
-        return true
-
-    def _work_out(self, places: Ints) -> Flags:
-        """The truth at some places of the matrix, in order of rule."""
-        truths = np.zeros(len(places), np.bool_)
-        for at, place in enumerate(places.tolist()):
-            rule, attributes = self._rules[place // len(self._sets)], self._sets[place % len(self._sets)]
-            held = tuple(attributes.get(name) for name in rule.names)
-            truths[at] = _is_true(rule, held, tuple(map(type, held)))
-        return truths
-
-
-@lru_cache(maxsize=MAX_KEPT)
-def _is_true(rule: _Rule, held: tuple[Value, ...], kinds: tuple[type, ...]) -> bool:  # noqa: ARG001 - tells 1 from true
-    return match(rule.condition, dict(zip(rule.names, held, strict=True))) is True
