@@ -6,13 +6,15 @@ extension attributes of CloudEvents, which are ignored). What it means is checke
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, Union
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias, Union, cast
 
 import msgspec
 from msgspec import Meta, Struct
 
+from headgate.model import changes as ledger
 from headgate.model.limits import (
     MAX_AUDIENCES,
     MAX_AUTHORITIES,
@@ -439,54 +441,34 @@ class BatchOp(Request, tag_field="op", tag=_tag):
     """A change, by its name: `AddRuleOp` is sent as `add-rule`."""
 
 
+_SENT: Final = {"str": Name, "str | None": Name | None, "bool": bool, "Value": Scalar, "Row": list[Scalar]}
+"""What is sent for a member of a change, by its type there."""
+
+
+def _same(change: type[Any], does: str, **members: Any) -> type[BatchOp]:
+    """The operation with the name and the members of a change; `members` are those that are sent as something else."""
+    sent: list[Any] = []
+    for one in dataclasses.fields(change):
+        default = () if one.default is dataclasses.MISSING else (one.default,)
+        sent.append((one.name, members.get(one.name) or _SENT[str(one.type)], *default))
+    about = {"__doc__": does, "__module__": __name__}
+    return cast("type[BatchOp]", msgspec.defstruct(f"{change.__name__}Op", sent, bases=(BatchOp,), namespace=about))
+
+
 class AddRuleOp(BatchOp):
     """Adds a rule, or replaces the one with its id."""
 
     rule: RuleBody
 
 
-class RemoveRuleOp(BatchOp):
-    """Ends a rule."""
-
-    id: Name
-
-
-class AddMemberOp(BatchOp):
-    """A principal or group joins a group; with `value`, text that is the name of neither."""
-
-    group: Name
-    member: Name
-    value: bool = False
-
-
-class RemoveMemberOp(BatchOp):
-    """A principal, a group or a value leaves a group."""
-
-    group: Name
-    member: Name
-    value: bool = False
-
-
-class AddRowOp(BatchOp):
-    """A tuple joins a relation."""
-
-    relation: Name
-    row: list[Scalar]
-
-
-class RemoveRowOp(BatchOp):
-    """A tuple leaves a relation."""
-
-    relation: Name
-    row: list[Scalar]
-
-
-class SetAttributeOp(BatchOp):
-    """A subject attribute gets a value, or goes with null."""
-
-    principal: Name
-    name: Name
-    value: Scalar
+RemoveRuleOp = _same(ledger.RemoveRule, "Ends a rule.")
+AddMemberOp = _same(
+    ledger.AddMember, "A principal or group joins a group; with `value`, text that is the name of neither."
+)
+RemoveMemberOp = _same(ledger.RemoveMember, "A principal, a group or a value leaves a group.")
+AddRowOp = _same(ledger.AddRow, "A tuple joins a relation.")
+RemoveRowOp = _same(ledger.RemoveRow, "A tuple leaves a relation.")
+SetAttributeOp = _same(ledger.SetAttribute, "A subject attribute gets a value, or goes with null.")
 
 
 class DeclareTypeOp(BatchOp):
@@ -496,10 +478,7 @@ class DeclareTypeOp(BatchOp):
     type: TypeRequest
 
 
-class RetireTypeOp(BatchOp):
-    """An event type ends."""
-
-    name: Name
+RetireTypeOp = _same(ledger.RetireType, "An event type ends.")
 
 
 class DeclarePrincipalOp(BatchOp):
@@ -510,30 +489,10 @@ class DeclarePrincipalOp(BatchOp):
     attributes: dict[Name, Scalar] = {}
 
 
-class RemovePrincipalOp(BatchOp):
-    """A principal ends."""
-
-    name: Name
-
-
-class SetKeyOp(BatchOp):
-    """The public key of a principal, or none."""
-
-    principal: Name
-    key: str | None
-
-
-class DeclareGroupOp(BatchOp):
-    """A new group."""
-
-    name: Name
-    open: bool = False
-
-
-class WithdrawOp(BatchOp):
-    """Keeps from a principal what it has not fetched by now."""
-
-    principal: Name
+RemovePrincipalOp = _same(ledger.RemovePrincipal, "A principal ends.")
+SetKeyOp = _same(ledger.SetKey, "The public key of a principal, or none.", key=str | None)
+DeclareGroupOp = _same(ledger.DeclareGroup, "A new group.")
+WithdrawOp = _same(ledger.Withdraw, "Keeps from a principal what it has not fetched by now.")
 
 
 class AuthorityBody(Request):
@@ -567,10 +526,7 @@ class SetCoordinatorOp(BatchOp):
     key: Did | None
 
 
-class SetNetworkOp(BatchOp):
-    """The name of the network, or none: then authority over any network counts."""
-
-    name: Name | None
+SetNetworkOp = _same(ledger.SetNetwork, "The name of the network, or none: then authority over any network counts.")
 
 
 class SetProviderOp(BatchOp):
@@ -581,10 +537,7 @@ class SetProviderOp(BatchOp):
     mapping: dict[Name, MapBody] | None = None
 
 
-class RemoveProviderOp(BatchOp):
-    """An identity provider is trusted no more."""
-
-    key: Did
+RemoveProviderOp = _same(ledger.RemoveProvider, "An identity provider is trusted no more.", key=Did)
 
 
 class AddIssuingOp(BatchOp):
@@ -597,10 +550,7 @@ class AddIssuingOp(BatchOp):
     delegate: bool = False
 
 
-class RemoveIssuingOp(BatchOp):
-    """Such certificates are issued no more."""
-
-    id: Name
+RemoveIssuingOp = _same(ledger.RemoveIssuing, "Such certificates are issued no more.")
 
 
 class SetRolefileOp(BatchOp):
@@ -623,10 +573,7 @@ class SetRepresentativeOp(BatchOp):
     parameters: Annotated[dict[Name, Text], Meta(max_length=MAX_ROLE_ARGUMENTS)]
 
 
-class RemoveRepresentativeOp(BatchOp):
-    """Lets event policy see a type as it is."""
-
-    type: Name
+RemoveRepresentativeOp = _same(ledger.RemoveRepresentative, "Lets event policy see a type as it is.")
 
 
 class SetPeerOp(BatchOp):
@@ -642,10 +589,7 @@ class SetPeerOp(BatchOp):
     url: Annotated[str, Meta(max_length=MAX_ID_CHARS)] = ""
 
 
-class RemovePeerOp(BatchOp):
-    """Ends a peer; what rests on its roles falls."""
-
-    name: Name
+RemovePeerOp = _same(ledger.RemovePeer, "Ends a peer; what rests on its roles falls.")
 
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -27,7 +27,7 @@ from headgate.gateway.runtime import Gateway
 from headgate.model.errors import HeadgateError, RoleDenied
 from headgate.node.logs import Log, fault
 from headgate.protocol import messages as wire
-from headgate.protocol.problems import TITLES, internal, problem
+from headgate.protocol.problems import STATUSES, internal, problem, told
 
 log = Log("app")
 
@@ -69,8 +69,8 @@ def create_app(gateway: Gateway) -> Starlette:
     return app
 
 
-def _problem(told: wire.Problem, **headers: str) -> Response:
-    return Response(wire.encode(told), told.status, headers, wire.PROBLEM)
+def _problem(refusal: wire.Problem, **headers: str) -> Response:
+    return Response(wire.encode(refusal), refusal.status, headers, wire.PROBLEM)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -90,21 +90,19 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 _HTTP_DETAILS: Final = {
+    400: "the request cannot be read",
     404: "not found: no such path",
     405: "not with this method",
     406: f"it is answered as a stream, to who accepts `{wire.EVENT_STREAM}`",
 }
-_HTTP_CODES: Final = {404: "not-found", 405: "method-not-allowed", 400: "bad-request", 406: "not-acceptable"}
 
 
 async def _http(request: Request, error: Exception) -> Response:  # noqa: ARG001
     """What the router refuses."""
     assert isinstance(error, HTTPException)
-    status = error.status_code if error.status_code in _HTTP_CODES else 400
-    code = _HTTP_CODES[status]
-    detail = _HTTP_DETAILS.get(status, "the request cannot be read")
-    headers: dict[str, Any] = dict(error.headers or {})
-    return _problem(wire.Problem(f"urn:headgate:problem:{code}", TITLES[status], status, detail, code), **headers)
+    status = error.status_code if error.status_code in _HTTP_DETAILS else 400
+    _, code, *_ = STATUSES[status]
+    return _problem(told(status, code, _HTTP_DETAILS[status]), **dict(error.headers or {}))
 
 
 async def _gone(request: Request, error: Exception) -> Response:  # noqa: ARG001
