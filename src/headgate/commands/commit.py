@@ -253,10 +253,8 @@ class RequestPaces:
     clock: Callable[[], datetime]
 
     def __post_init__(self) -> None:
-        self._versions = Paces(self.versions, what="made as many self.versions", setting="limits.versions_per_minute")
-        self._refused = Paces(
-            self.refused, what="sent as much that was self.refused", setting="limits.refused_per_minute"
-        )
+        self._versions = Paces(self.versions, what="made as many versions", setting="limits.versions_per_minute")
+        self._refused = Paces(self.refused, what="sent as much that was refused", setting="limits.refused_per_minute")
 
     def version(self, principal: str) -> None:
         """Count a version that a principal is about to make, or refuse it for now (`limits.versions_per_minute`)."""

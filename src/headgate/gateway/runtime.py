@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from headgate.authority.statement_state import StatementState
@@ -36,19 +35,12 @@ from headgate.gateway.publishing.publisher import PublishService, Quench
 from headgate.gateway.publishing.writer import Writer
 from headgate.gateway.roles.announcing import Announcer, publish_all, refusals
 from headgate.model.changes import EnterRole
-from headgate.model.errors import (
-    HeadgateError,
-    NotInForce,
-    RoleDenied,
-    StorageBusy,
-    StorageFull,
-    VersionConflict,
-)
+from headgate.model.errors import HeadgateError, NotInForce, RoleDenied, StorageBusy, StorageFull, VersionConflict
 from headgate.model.expressions import Argument
 from headgate.model.roles import Service as Place
 from headgate.node.config import Config, Files
 from headgate.node.cursors import Cursors
-from headgate.node.domain import Domain, Follower
+from headgate.node.domain import Domain, Follower, utc_now
 from headgate.node.health import HealthWatch, Metrics, NodeFacts, health
 from headgate.node.logs import Log, fault
 from headgate.node.peers import Peers, Watchers
@@ -84,27 +76,6 @@ def _heard(done: asyncio.Future[bool]) -> None:
     """Whoever asked may be gone; what failed is tried again soon, and then told."""
     if not done.cancelled():
         done.exception()
-
-
-def utc_now() -> datetime:
-    """The gateway's clock."""
-    return datetime.now(UTC)
-
-
-class FileThreads:
-    """The threads of a gateway for work on files, beside its writer's."""
-
-    def __init__(self, count: int = THREADS) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix="files")
-        self.submit = self._pool.submit
-
-    async def run(self, work: Callable[..., T], *args: Any, **how: Any) -> T:
-        """Do work in another thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, partial(work, *args, **how))
-
-    def stop(self) -> None:
-        """Finish what is under way."""
-        self._pool.shutdown(wait=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,64 +114,30 @@ class OpenFiles:
             one.close()
 
 
-class CatchingUp:
-    """Brings what a gateway knows of the ledger up to date, once for all who wait for it."""
-
-    def __init__(self, follower: Follower, standing: StandingClock, threads: FileThreads) -> None:
-        self._follower = follower
-        self._standing = standing
-        self._threads = threads
-        self._refreshing: asyncio.Future[bool] | None = None
-
-    async def run(self) -> None:
-        """Know every version that anyone was told of before now; what has ended by the clock meanwhile ends first."""
-        await self._refresh()
-        if self._standing.overdue(self._follower.state):
-            try:
-                await self._threads.run(self._standing.settle)
-            except (StorageFull, NotInForce, VersionConflict) as error:  # nothing is done by what has ended
-                raise StorageBusy("what ended by the clock is not out of force yet", remedy="ask again") from error
-
-    async def _refresh(self) -> None:
-        for _ in range(2):  # one that is under way may have begun before the newest version was there
-            if not self._follower.behind():
-                return
-            if self._refreshing is None or self._refreshing.done():
-                self._refreshing = asyncio.ensure_future(self._threads.run(self._follower.refresh))
-                self._refreshing.add_done_callback(_heard)
-            try:
-                await asyncio.shield(self._refreshing)  # one thread for all who wait, however long the file is held
-            except StorageFull as error:  # a version that is not in force yet: who only reads can do nothing about it
-                raise StorageBusy("the newest version is not in force yet", remedy="ask again later") from error
-
-
 class OwnStatements:
     """What a gateway shows of itself to whoever connects."""
 
-    def __init__(self, name: str, directory: Path, opened: OpenFiles, clock: Callable[[], datetime]) -> None:
-        self._name = name
-        self._directory = directory
-        self._opened = opened
-        self._clock = clock
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self.shown: tuple[str, ...] = ()
 
     def read(self) -> None:
         """Read the gateway's own statements, those that are good now."""
-        now, name = self._clock(), self._name
-        good = shown(own_statements(self._directory), audience=name, now=now)
-        was, self.shown = self.shown, (*good, *signs_of_life(good, self._opened.register, name, now))
-        root, own = coordinator_of(self._opened.follower.state), self._opened.broker.public.did
+        gateway, now, name = self._gateway, self._gateway.clock(), self._gateway.config.domain.name
+        good = shown(own_statements(gateway.files.statements), audience=name, now=now)
+        was, self.shown = self.shown, (*good, *signs_of_life(good, gateway.register, name, now))
+        root, own = coordinator_of(gateway.follower.state), gateway.broker.public.did
         if self.shown != was and (
             root is None or not is_vouched(self.shown, broker=own, coordinator=root, audience=name, now=now)
         ):
             log.warning("not-vouched", reason="no chain leads from the coordinating domain to this gateway")
 
-    async def keep_reading(self, threads: FileThreads) -> None:
+    async def keep_reading(self) -> None:
         """Read them again and again."""
         while True:
             await asyncio.sleep(SHOWN_SECONDS)
             try:
-                await threads.run(self.read)
+                await self._gateway.run_blocking(self.read)
             except Exception as error:  # noqa: BLE001 - what was read before stays
                 log.warning("statements-not-read", **fault(error))
 
@@ -225,8 +162,8 @@ class Gateway:
         self.cursors, self.register = opened.cursors, opened.register
         self.peers, self.watchers = opened.peers, opened.watchers
         self.closing = asyncio.Event()
-        self.threads, self.workers, self.metrics = FileThreads(), Workers(), Metrics()
-        self.run_blocking = self.threads.run
+        self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="files")
+        self.workers, self.metrics = Workers(), Metrics()
         self.paces = RequestPaces(
             self.follower,
             versions=config.limits.versions_per_minute,
@@ -234,7 +171,7 @@ class Gateway:
             clock=clock,
         )
         self.standing = StandingClock(self.domain, self.follower, clock, self.peers.heard)
-        self.catch_up = CatchingUp(self.follower, self.standing, self.threads).run
+        self._refreshing: asyncio.Future[bool] | None = None
         self.ledger = LedgerAccess(self.domain, self.follower, self.paces.version)
         self.reader = RequestReader(self.workers)
         self.sessions = self._sessions(port)
@@ -291,10 +228,7 @@ class Gateway:
             paced=self.paces.version,
             workers=self.workers,
         )
-        self.publisher = PublishService(
-            self.writer, self.reader, settings.max_events, self.metrics.count_events, self.catch_up
-        )
-        self.quench = Quench(self.follower, self.run_blocking)
+        self.publisher, self.quench = PublishService(self), Quench(self)
 
     def _statements(self) -> None:
         settings, name = self.config.authority, self.config.domain.name
@@ -314,23 +248,8 @@ class Gateway:
         )
         self.service = Service(self.authority, self.register, self.broker, settings, name=name, clock=self.clock)
         self.signed_types = SignedTypes(self.authority, self.register)
-        self.own_statements = OwnStatements(name, self.files.statements, self.opened, self.clock)
         self.presenting, self.brought = asyncio.Semaphore(MAX_PRESENTING), asyncio.Semaphore(MAX_BROUGHT)
-        self.bulletin = Bulletin(
-            self.service, self.run_blocking, self.closing, most=settings.watchers, heartbeat=settings.heartbeat
-        )
-        self._issuers = Issuers(
-            self.config.issuers,
-            self.files.directory,
-            self.files.data,
-            self.authority,
-            self.follower,
-            self.register,
-            self.run_blocking,
-            heartbeat=settings.heartbeat,
-            clock=self.clock,
-            heard=self.metrics.list_heard,
-        )
+        self.own_statements, self.bulletin, self._issuers = OwnStatements(self), Bulletin(self), Issuers(self)
 
     def _role_services(self) -> None:
         settings, keys = self.config.roles, FileStore(self.files.role_keys)
@@ -358,16 +277,7 @@ class Gateway:
             catch_up=self.catch_up,
             clock=self.clock,
         )
-        self.announcer = Announcer(
-            self.domain,
-            self.follower,
-            self.watchers,
-            self.writer.publish,
-            self.run_blocking,
-            data=self.files.data,
-            heartbeat=settings.heartbeat,
-            clock=self.clock,
-        )
+        self.announcer = Announcer(self)
 
     async def start(self) -> None:
         """Take the gateway's stream, and begin to follow ledger, deliveries and issuers."""
@@ -377,7 +287,7 @@ class Gateway:
         await self.readers.start()
         for name, work in (
             ("follow the ledger", self._poll()),
-            ("read statements", self.own_statements.keep_reading(self.threads)),
+            ("read statements", self.own_statements.keep_reading()),
             ("watch the list", self.bulletin.watch()),
             ("follow issuers", self._issuers.run()),
             ("announce records", self.announcer.run()),
@@ -395,7 +305,7 @@ class Gateway:
         await self.readers.stop()
         await self.run_blocking(self.workers.stop)
         await self.run_blocking(self.writer.stop)
-        self.threads.stop()
+        self.threads.shutdown()
         self.announcer.close()
         self.opened.close()
 
@@ -412,6 +322,33 @@ class Gateway:
             EnterRole(role, service[0], role, args, asker.principal, None, now, service[1]) for role, args in wishes
         ]
         await publish_all(self.writer.publish, refusals(state, asked, denied.failure))
+
+    # -- the ledger, and other files --------------------------------------------------------------------------
+
+    async def run_blocking(self, work: Callable[..., T], *args: Any, **how: Any) -> T:
+        """Do work on files in another thread."""
+        return await asyncio.get_running_loop().run_in_executor(self.threads, partial(work, *args, **how))
+
+    async def catch_up(self) -> None:
+        """Know every version that anyone was told of before now; what has ended by the clock meanwhile ends first."""
+        await self._refresh()
+        if self.standing.overdue(self.follower.state):
+            try:
+                await self.run_blocking(self.standing.settle)
+            except (StorageFull, NotInForce, VersionConflict) as error:  # nothing is done by what has ended
+                raise StorageBusy("what ended by the clock is not out of force yet", remedy="ask again") from error
+
+    async def _refresh(self) -> None:
+        for _ in range(2):  # one that is under way may have begun before the newest version was there
+            if not self.follower.behind():
+                return
+            if self._refreshing is None or self._refreshing.done():
+                self._refreshing = asyncio.ensure_future(self.run_blocking(self.follower.refresh))
+                self._refreshing.add_done_callback(_heard)
+            try:
+                await asyncio.shield(self._refreshing)  # one thread for all who wait, however long the file is held
+            except StorageFull as error:  # a version that is not in force yet: who only reads can do nothing about it
+                raise StorageBusy("the newest version is not in force yet", remedy="ask again later") from error
 
     async def _poll(self) -> None:
         while True:

@@ -13,6 +13,7 @@ parts are (`topology`), and how it is shown: `tell` is told of every change wort
 from __future__ import annotations
 
 import argparse
+import asyncio
 import ctypes
 import fcntl
 import json
@@ -26,8 +27,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -83,6 +84,20 @@ class Lock:
     def __exit__(self, *_: object) -> None:
         os.ftruncate(self._handle, 0)  # the file stays: removing it would let two processes hold two files of one name
         os.close(self._handle)
+
+    @asynccontextmanager
+    async def when_free(self, pause: float) -> AsyncIterator[None]:
+        """Hold it as soon as nobody else does, looking again and again."""
+        while True:
+            try:
+                await asyncio.to_thread(self.__enter__)
+                break
+            except AlreadyRunning:
+                await asyncio.sleep(pause)
+        try:
+            yield
+        finally:
+            self.__exit__()
 
 
 def held_by(path: Path) -> int | None:

@@ -177,6 +177,7 @@ def test_whatever_makes_versions_is_paced_for_each_principal(slow: Served) -> No
     refused = slow.ask("bob", "PUT", "/v1/subscriptions/a", {"type": SALE})
     assert (refused.status_code, refused.json()["code"]) == (503, "too-busy")
     assert 10 <= int(refused.headers["retry-after"]) <= 15
+    assert refused.json()["detail"] == "`bob` has made as many versions as it may in 60 seconds"
     assert "limits.versions_per_minute" in refused.json()["remedy"]
     version = slow.commit(grant("rules", "bob", SALE, may=(Action.GOVERN,)))
     rule = {"id": "r", "who": "bob", "may": "subscribe", "type": SALE}

@@ -16,31 +16,31 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from operator import eq
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import httpx
 import msgspec
 
 from headgate.authority.statement_state import StatementState
-from headgate.commands.issuing import Service
-from headgate.commands.statements import Authority
 from headgate.gateway.http.send_queue import Streamed
 from headgate.model.authority import RevocationList
-from headgate.model.errors import AlreadyRunning, BadStatement, StaleList, TooBusy, TooMany
+from headgate.model.errors import BadStatement, StaleList, TooBusy, TooMany
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES, MAX_LIST_BYTES
 from headgate.node.config import IssuerSettings
-from headgate.node.domain import Follower
 from headgate.node.logs import Fields, Log, fault
 from headgate.node.processes import Lock
 from headgate.node.statement_register import StatementRegister
 from headgate.protocol import messages as wire
 from headgate.trust.certificates import verify_revocations
 from headgate.trust.tls import client_context
+
+if TYPE_CHECKING:
+    from headgate.gateway.runtime import Gateway
 
 LOCK: Final = "issuers.lock"
 LEAD_SECONDS: Final = 2.0  # how often a gateway looks whether it is to follow
@@ -65,56 +65,34 @@ class Silence:
     seconds: float | None
 
 
-@dataclass(eq=False)
 class Issuers:
     """Follows the issuers of the settings, while this process is the one to do so."""
 
-    issuers: Sequence[IssuerSettings]
-    directory: Path
-    data: Path
-    authority: Authority
-    follower: Follower
-    register: StatementRegister
-    run_blocking: Callable[..., Awaitable[Any]]
-    _: KW_ONLY
-    heartbeat: float
-    clock: Callable[[], datetime]
-    heard: Callable[[], None] = lambda: None
-    leads: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        self._lock = Lock(self.data / LOCK, "the follower of issuers")
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._authority, self._follower, self._register = gateway.authority, gateway.follower, gateway.register
+        self._lock = Lock(gateway.files.data / LOCK, "the follower of issuers")
 
     async def run(self) -> None:
         """Follow, or wait for whoever does to end."""
-        while not self.leads:
-            try:
-                await self.run_blocking(self._lock.__enter__)
-                self.leads = True
-            except AlreadyRunning:
-                await asyncio.sleep(LEAD_SECONDS)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._own())
-                for one in self.issuers:
-                    tasks.create_task(self._follow(one))
-        finally:
-            self._lock.__exit__()
-            self.leads = False
+        async with self._lock.when_free(LEAD_SECONDS), asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._own())
+            for one in self._gateway.config.issuers:
+                tasks.create_task(self._follow(one))
 
     async def _own(self) -> None:
         """The domain's own sign of life, for those of its certificates that are used at home."""
         while True:
             try:
-                await self.run_blocking(self._hear_own)
+                await self._gateway.run_blocking(self._hear_own)
             except Exception as error:  # noqa: BLE001 - the next time may work
                 log.warning("not-heard", **_fault("own", error))
-            await asyncio.sleep(self.heartbeat / 2)
+            await asyncio.sleep(self._gateway.config.authority.heartbeat / 2)
 
     def _hear_own(self) -> None:
         """What was revoked here and did not come into force, as whoever took it back died, comes into force now."""
-        if self.authority.own in self.follower.state.lists or self.register.number() > 0:
-            self.authority.hear(self.authority.own_list(self.clock()), followed=True)
+        if self._authority.own in self._follower.state.lists or self._register.number() > 0:
+            self._authority.hear(self._authority.own_list(self._gateway.clock()), followed=True)
 
     async def _follow(self, issuer: IssuerSettings) -> None:
         pause = FIRST_PAUSE
@@ -135,7 +113,7 @@ class Issuers:
             pause = min(LONGEST_PAUSE, pause * 2)
 
     def _client(self, issuer: IssuerSettings) -> httpx.AsyncClient:
-        pinned = None if issuer.ca is None else _read(self.directory / issuer.ca)
+        pinned = None if issuer.ca is None else _read(self._gateway.files.directory / issuer.ca)
         return httpx.AsyncClient(
             base_url=issuer.url,
             verify=client_context(pinned) if issuer.url.startswith("https") else False,
@@ -146,21 +124,21 @@ class Issuers:
 
     async def hear(self, issuer: IssuerSettings, text: str) -> None:
         """Take up what an issuer says."""
-        news = await self.run_blocking(self._take, issuer, text)
+        news = await self._gateway.run_blocking(self._take, issuer, text)
         if news:
-            self.heard()
+            self._gateway.metrics.list_heard()
             log.info("list-heard", issuer=issuer.name)
 
     def _take(self, issuer: IssuerSettings, text: str) -> bool:
-        revocations = verify_revocations(text, now=self.clock())
-        if not StatementState(self.follower.state).same(revocations.issuer, issuer.key):
+        revocations = verify_revocations(text, now=self._gateway.clock())
+        if not StatementState(self._follower.state).same(revocations.issuer, issuer.key):
             raise BadStatement(f"the list is of `{revocations.issuer}`, not of `{issuer.name}`", reason="wrong-issuer")
         self._check_later(revocations)
-        self.register.hear(revocations, text, self.clock())
-        return self.authority.hear(revocations, followed=True)
+        self._register.hear(revocations, text, self._gateway.clock())
+        return self._authority.hear(revocations, followed=True)
 
     def _check_later(self, found: RevocationList) -> None:
-        last = self.register.heard(found.issuer)
+        last = self._register.heard(found.issuer)
         if last is not None and found.number < last.list.number:
             raise StaleList(f"list {found.number} of `{found.issuer}` is older than one that was heard")
 
@@ -244,20 +222,13 @@ MAX_PER_ADDRESS: Final = 16  # followers from one address
 bulletin_log = Log("bulletin")
 
 
-@dataclass(eq=False)
 class Bulletin:
     """The list of a domain, for those who follow it at one gateway."""
 
-    service: Service
-    run_blocking: Callable[..., Awaitable[Any]]
-    closing: asyncio.Event
-    _: KW_ONLY
-    most: int
-    heartbeat: float
-    watchers: Counter[str] = field(default_factory=Counter, init=False)
-
-    def __post_init__(self) -> None:
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
         self._number, self._news = -1, asyncio.Event()
+        self.watchers: Counter[str] = Counter()
 
     async def watch(self) -> None:
         """Look for new lists, as long as anybody follows."""
@@ -266,7 +237,7 @@ class Bulletin:
             if not self.watchers:
                 continue
             try:
-                number = await self.run_blocking(self.service.number)
+                number = await self._gateway.run_blocking(self._gateway.service.number)
             except Exception as error:  # noqa: BLE001 - the next look may work
                 bulletin_log.warning("list-not-read", **fault(error))
                 continue
@@ -275,14 +246,16 @@ class Bulletin:
 
     def follow(self, address: str) -> Streamed:
         """The list as server-sent events, until the client or the gateway goes."""
-        if self.closing.is_set():
+        if self._gateway.closing.is_set():
             raise TooBusy("the gateway is shutting down", remedy="follow at another one")
-        if self.watchers.total() >= self.most:
+        if self.watchers.total() >= self._gateway.config.authority.watchers:
             raise TooBusy("as many follow here as may", remedy="ask for the list now and then, or try another gateway")
         if self.watchers[address] >= MAX_PER_ADDRESS:
             raise TooMany(f"{MAX_PER_ADDRESS} follow from your address already", remedy="follow once, and pass it on")
         self.watchers[address] += 1
-        return Streamed(self._lines(), self.closing, media=wire.EVENT_STREAM, left=lambda: self._leave(address))
+        return Streamed(
+            self._lines(), self._gateway.closing, media=wire.EVENT_STREAM, left=lambda: self._leave(address)
+        )
 
     def _leave(self, address: str) -> None:
         """One has gone."""
@@ -293,14 +266,18 @@ class Bulletin:
     async def _lines(self) -> AsyncIterator[bytes]:
         """Each list as an event: at once, when it changes, and when it is time for a sign of life."""
         yield b": open\n\n"
-        closing = asyncio.ensure_future(self.closing.wait())
+        closing = asyncio.ensure_future(self._gateway.closing.wait())
         try:
             while not closing.done():
                 news = self._news
-                number, text = await self.run_blocking(self.service.signed_list)
+                number, text = await self._gateway.run_blocking(self._gateway.service.signed_list)
                 yield f"event: list\nid: {number}\ndata: {text}\n\n".encode()
                 waiting = asyncio.ensure_future(news.wait())
-                await asyncio.wait({closing, waiting}, timeout=self.heartbeat, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(
+                    {closing, waiting},
+                    timeout=self._gateway.config.authority.heartbeat,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
                 waiting.cancel()
         finally:
             closing.cancel()

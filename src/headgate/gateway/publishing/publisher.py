@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -23,32 +23,26 @@ from headgate.commands.sessions import Caller
 from headgate.decide.publish import may_publish, no_right
 from headgate.decide.rates import asks_rate
 from headgate.decide.views import holds
-from headgate.gateway.http.request_reading import RequestReader, requirement
-from headgate.gateway.publishing.writer import Writer
+from headgate.gateway.http.request_reading import requirement
 from headgate.model.errors import BadRequest, HeadgateError, TooLarge
 from headgate.model.events import Draft
 from headgate.model.rights import Action
 from headgate.model.state import State
-from headgate.node.domain import Follower
 from headgate.pipeline.admission import columns as bulk
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import problem, result
 
-_JSON_TYPES: Final = ("application/json", "text/json")
+if TYPE_CHECKING:
+    from headgate.gateway.runtime import Gateway
 
-Counted = Callable[[int, int, "Counter[str]"], None]
-"""Is told how many were accepted, how many were duplicates, and how many refused by code."""
+_JSON_TYPES: Final = ("application/json", "text/json")
 
 
 @dataclass(frozen=True, slots=True)
 class PublishService:
     """The publishing side of a gateway."""
 
-    writer: Writer
-    reader: RequestReader
-    max_events: int
-    counted: Counted
-    caught_up: Callable[[], Awaitable[None]]
+    gateway: Gateway
 
     async def publish_cloudevents(
         self, caller: Caller, events: Sequence[wire.CloudEvent], origin: str | None
@@ -68,7 +62,7 @@ class PublishService:
             else:
                 if refusal is not None:
                     barred[len(drafts) - 1] = refusal
-        outcome = await self.writer.publish(of_drafts(caller.principal, drafts, barred))
+        outcome = await self.gateway.writer.publish(of_drafts(caller.principal, drafts, barred))
         self._count(outcome, wrong.values())
         places = [at for at in range(len(events)) if at not in wrong]
         refused = wrong | {places[at]: error for at, error in outcome.refusals.items()}
@@ -84,7 +78,9 @@ class PublishService:
         """Publish one CloudEvent; a refusal is raised."""
         denied = await self._read(caller, [event])
         draft = _draft(caller, event, origin, read=not denied)
-        outcome = await self.writer.publish(of_drafts(caller.principal, [draft], dict(enumerate(denied.values()))))
+        outcome = await self.gateway.writer.publish(
+            of_drafts(caller.principal, [draft], dict(enumerate(denied.values())))
+        )
         self._count(outcome, ())
         if outcome.refusals:
             raise outcome.refusals[0]
@@ -97,7 +93,7 @@ class PublishService:
         table = bulk.read(body)
         self._bounded(table.num_rows)
         denied = await self._read_table(caller, table, type_name)
-        outcome = await self.writer.publish(of_table(caller.principal, table, type_name, origin, denied))
+        outcome = await self.gateway.writer.publish(of_table(caller.principal, table, type_name, origin, denied))
         self._count(outcome, ())
         listed = []
         ids = table.column("id")
@@ -114,7 +110,7 @@ class PublishService:
         """Read the requirements of events that may be let in; why those of other types are not."""
         asking = [(event.type, event.requires) for event in events if event.requires is not None]
         denied = await self._denied(caller, dict.fromkeys(name for name, _ in asking))
-        await self.reader.requirements(caller.principal, (text for name, text in asking if name not in denied))
+        await self.gateway.reader.requirements(caller.principal, (text for name, text in asking if name not in denied))
         return denied
 
     async def _read_table(self, caller: Caller, table: pa.Table, type_name: str | None) -> dict[str, HeadgateError]:
@@ -124,15 +120,15 @@ class PublishService:
         parts = bulk.by_type(table, type_name)
         denied = await self._denied(caller, [part.type for part in parts])
         texts = (text for part in parts if part.type not in denied for text in bulk.requirement_texts(part.table))
-        await self.reader.requirements(caller.principal, texts)
+        await self.gateway.reader.requirements(caller.principal, texts)
         return denied
 
     async def _denied(self, caller: Caller, types: Iterable[str]) -> dict[str, HeadgateError]:
         """The types of which the publisher can have no event let in: nothing that it says of those is read."""
         named = list(types)
         if named:
-            await self.caught_up()
-        state, denied = self.writer.state, dict[str, HeadgateError]()
+            await self.gateway.catch_up()
+        state, denied = self.gateway.writer.state, dict[str, HeadgateError]()
         for name in named:
             try:
                 if not may_publish(state, caller.principal, state.types[name].name):
@@ -143,23 +139,24 @@ class PublishService:
 
     def holds(self, caller: Caller, type_name: str, origin: str | None) -> bool | None:
         """May the type be published here and now, by time, rate and origin? None if those do not matter."""
-        state, now = self.writer.state, self.writer.now()
+        state, now = self.gateway.writer.state, self.gateway.writer.now()
         if type_name not in state.types:
             return None
-        rate = self.writer.rate(caller.principal, type_name, now) + 1 if asks_rate(state) else None
+        rate = self.gateway.writer.rate(caller.principal, type_name, now) + 1 if asks_rate(state) else None
         return holds_now(state, caller.principal, type_name, now=now, origin=origin, rate=rate)
 
     def _bounded(self, size: int) -> None:
-        if size > self.max_events:
+        most = self.gateway.config.publish.max_events
+        if size > most:
             raise TooLarge(
-                f"`{size}` events in one request; at most {self.max_events}",
+                f"`{size}` events in one request; at most {most}",
                 remedy="send them in several requests, or raise `publish.max_events`",
             )
 
     def _count(self, outcome: SubmissionOutcome, wrong: Iterable[HeadgateError]) -> None:
         codes = Counter(problem(error).code for error in outcome.refusals.values())
         codes.update(error.code for error in wrong)
-        self.counted(outcome.accepted, len(outcome.duplicates), codes)
+        self.gateway.metrics.count_events(outcome.accepted, len(outcome.duplicates), codes)
 
 
 def _draft(caller: Caller, event: wire.CloudEvent, origin: str | None, *, read: bool) -> Draft:
@@ -180,20 +177,19 @@ EVERY: Final = 1.0  # seconds between two looks at a ledger that keeps changing
 class Quench:
     """Who wants what, as one gateway knows it."""
 
-    follower: Follower
-    run_blocking: Callable[..., Awaitable[Any]]
+    gateway: Gateway
     _known: tuple[State | None, dict[str, bool]] = field(default=(None, {}), init=False)
 
     async def wanted(self, principal: str, type_name: str) -> bool | None:
         """Is the type wanted by anyone? None if the principal may not know, or there is no such type."""
-        state = self.follower.state
+        state = self.gateway.follower.state
         if type_name not in state.types or not holds(state, principal, Action.QUENCH, type_name):
             return None
         if self._known[0] is not state:
             self._known = state, {}
         known = self._known[1]
         if type_name not in known:
-            known[type_name] = bool(await self.run_blocking(wanted, state, type_name))
+            known[type_name] = bool(await self.gateway.run_blocking(wanted, state, type_name))
         return known[type_name]
 
     async def watch(self, principal: str, types: Iterable[str]) -> AsyncIterator[tuple[str, bool]]:
@@ -201,9 +197,11 @@ class Quench:
         reported: dict[str, bool] = {}
         names = list(dict.fromkeys(types))
         while True:
-            version = self.follower.state.version
+            version = self.gateway.follower.state.version
             for name in names:
-                if not any((principal, above) in self.follower.state.advertisements for above in self._line(name)):
+                if not any(
+                    (principal, above) in self.gateway.follower.state.advertisements for above in self._line(name)
+                ):
                     reported.pop(name, None)
                     continue
                 now = await self.wanted(principal, name)
@@ -212,9 +210,9 @@ class Quench:
                 elif reported.get(name) is not now:
                     reported[name] = now
                     yield name, now
-            await self.follower.wait_for_change(None, version)
-            await asyncio.sleep(EVERY if len(self.follower.state.subscriptions) > 1_000 else 0)
+            await self.gateway.follower.wait_for_change(None, version)
+            await asyncio.sleep(EVERY if len(self.gateway.follower.state.subscriptions) > 1_000 else 0)
 
     def _line(self, name: str) -> tuple[str, ...]:
-        types = self.follower.state.types
+        types = self.gateway.follower.state.types
         return types.lineage(name) if name in types else ()

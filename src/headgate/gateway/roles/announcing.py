@@ -17,28 +17,28 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime, timedelta
 from operator import is_
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from headgate.commands.peer_roles import declare, of_heartbeats, of_messages
 from headgate.commands.publishing.submissions import Submission, SubmissionOutcome, of_drafts
 from headgate.commands.role_certificates import records_of
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, EnterRole, WatchRecords
-from headgate.model.errors import AlreadyRunning
 from headgate.model.events import Draft
 from headgate.model.limits import MAX_MESSAGES, MAX_WATCHER_SILENCE_SECONDS
 from headgate.model.roles import RecordWatch, Reference
 from headgate.model.state import State
-from headgate.node.domain import Domain, Follower
 from headgate.node.logs import Log, fault
-from headgate.node.peers import Pair, Row, Watchers
+from headgate.node.peers import Pair, Row
 from headgate.node.processes import Lock
 from headgate.pipeline.log.sqlite_files import connect, failures, transaction
 from headgate.roles.requests import audit
+
+if TYPE_CHECKING:
+    from headgate.gateway.runtime import Gateway
 
 LOCK: Final = "announcing.lock"
 LEAD_SECONDS: Final = 1.0  # how often a gateway looks whether it is to announce
@@ -104,25 +104,16 @@ def refusals(state: State, asked: Sequence[EnterRole], failure: str) -> list[Dra
     return [one for one in found if one is not None]
 
 
-@dataclass(eq=False)
 class Announcer:
     """Announces the records of one domain, while this process is the one to do so."""
 
-    domain: Domain
-    follower: Follower
-    watchers: Watchers
-    publish: Publish
-    run_blocking: Callable[..., Awaitable[Any]]
-    _: KW_ONLY
-    data: Path
-    heartbeat: float
-    clock: Callable[[], datetime]
-    random: Callable[[int], bytes] = secrets.token_bytes
-    leads: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        self._lock = Lock(self.data / LOCK, "the announcer")
-        self._auditor = Auditor(self.data / AUDITED, self.domain.ledger)
+    def __init__(self, gateway: Gateway, random: Callable[[int], bytes] = secrets.token_bytes) -> None:
+        self._domain, self._follower, self._watchers = gateway.domain, gateway.follower, gateway.watchers
+        self._publish, self._run_blocking = gateway.writer.publish, gateway.run_blocking
+        self._heartbeat, self._clock, self._random = gateway.config.roles.heartbeat, gateway.clock, random
+        self._lock = Lock(gateway.files.data / LOCK, "the announcer")
+        self._auditor = Auditor(gateway.files.data / AUDITED, gateway.domain.ledger)
+        self.leads = False
         self._epoch = ""
         self._rows: tuple[object, Sequence[Row]] = (None, ())
         self._compared: tuple[object, ...] = (None, None, None)
@@ -132,53 +123,44 @@ class Announcer:
 
     async def run(self) -> None:
         """Announce, or wait for whoever does to end."""
-        while True:
-            try:
-                await self.run_blocking(self._lock.__enter__)
-            except AlreadyRunning:
-                await asyncio.sleep(LEAD_SECONDS)
-                continue
+        async with self._lock.when_free(LEAD_SECONDS):
             self.leads = True
-            try:
-                await self._lead()
-            finally:
-                self.leads = False
-                self._lock.__exit__()
+            await self._announce()
 
-    async def _lead(self) -> None:
+    async def _announce(self) -> None:
         began = False
         while True:
-            version, pause = self.follower.state.version, RETRY_SECONDS
+            version, pause = self._follower.state.version, RETRY_SECONDS
             try:
                 if not began:
-                    await self.run_blocking(self.begin)
+                    await self._run_blocking(self.begin)
                     began = True
                 pause = 0.0 if await self.round() else self._until_beat()
             except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again, and meanwhile one is silent
                 log.warning("not-announced", **fault(error))
                 await asyncio.sleep(RETRY_SECONDS)
-            await self.follower.wait_for_change(max(pause, 0.001), after=version)
+            await self._follower.wait_for_change(max(pause, 0.001), after=version)
 
     def _until_beat(self) -> float:
         """Until the next heartbeat; those who begin to follow at another gateway are found then, too."""
         if self._beat is None:
             return 0.0
-        passed = (self.clock() - self._beat).total_seconds()
-        return min(self.heartbeat, max(0.0, self.heartbeat - passed))
+        passed = (self._clock() - self._beat).total_seconds()
+        return min(self._heartbeat, max(0.0, self._heartbeat - passed))
 
     # -- a new epoch ------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Begin an epoch: whoever follows reads everything again."""
-        self._epoch = self.random(8).hex()
+        self._epoch = self._random(8).hex()
         self._unpublished, self._beat = [], None
-        self.watchers.begin(self._epoch, self._followed, self.clock())
+        self._watchers.begin(self._epoch, self._followed, self._clock())
         log.info("epoch", kind=self._epoch)
 
     def _followed(self) -> Iterable[Row]:
         """What the ledger says is followed, as it is now; the service is that of the membership."""
-        self.follower.refresh()
-        state = self.follower.state
+        self._follower.refresh()
+        state = self._follower.state
         services = {one.record: one.service for one in state.roles.memberships.values()}
         known = records_of(state)
         for watch in state.roles.watches:
@@ -190,32 +172,32 @@ class Announcer:
 
     async def round(self) -> bool:
         """Publish what has changed, and a heartbeat if it is time; true if there is more to do at once."""
-        at = self.clock()
+        at = self._clock()
         await self._audit()
-        drafts, more = await self.run_blocking(self._news, at)
+        drafts, more = await self._run_blocking(self._news, at)
         self._unpublished += drafts
         await self._send()
         if more:
             return True
-        if self._beat is None or not timedelta(0) <= at - self._beat < timedelta(seconds=self.heartbeat):
-            beats = await self.run_blocking(self._beats, at)
+        if self._beat is None or not timedelta(0) <= at - self._beat < timedelta(seconds=self._heartbeat):
+            beats = await self._run_blocking(self._beats, at)
             self._unpublished += beats
             await self._send()
             self._beat = at
         if self._tidied is None or not timedelta(0) <= at - self._tidied < timedelta(seconds=TIDY_SECONDS):
             self._tidied = at
-            await self.run_blocking(self.tidy, at)
+            await self._run_blocking(self.tidy, at)
         return False
 
     async def _audit(self) -> None:
         """Publish what has become of audited roles; how far that is, is written down when it is in the log."""
         while True:
-            await self.run_blocking(self.follower.refresh)
-            state = self.follower.state
-            drafts, upto = await self.run_blocking(self._auditor.pending, state.administrator, state.version)
+            await self._run_blocking(self._follower.refresh)
+            state = self._follower.state
+            drafts, upto = await self._run_blocking(self._auditor.pending, state.administrator, state.version)
             for at in range(0, len(drafts), MAX_MESSAGES):
-                await publish_all(self.publish, drafts[at : at + MAX_MESSAGES])
-            await self.run_blocking(self._auditor.done, upto)
+                await publish_all(self._publish, drafts[at : at + MAX_MESSAGES])
+            await self._run_blocking(self._auditor.done, upto)
             if upto >= state.version:
                 return
 
@@ -226,53 +208,53 @@ class Announcer:
     def _news(self, at: datetime) -> tuple[list[Draft], bool]:
         """The messages of what has changed since it was last announced, and whether there is more than that."""
         rows = self._all()  # before the ledger: who follows a record made it part of the ledger first
-        self.follower.refresh()
-        state = self.follower.state
+        self._follower.refresh()
+        state = self._follower.state
         looked = rows, state.roles.records, state.roles.watches
         if all(map(is_, looked, self._compared)):
             return [], False
         if any(RecordWatch(row.pair[0], row.record) not in state.roles.watches for row in rows):
-            self.watchers.keep(self._watched)  # whoever followed was removed, and what it followed with it
+            self._watchers.keep(self._watched)  # whoever followed was removed, and what it followed with it
             return [], True
         known = records_of(state)
         news = [Row(row.pair, row.record, known(row.record)) for row in rows if known(row.record) is not row.state]
         some = news[:MAX_MESSAGES]
         if some:
-            declare(self.domain, self.follower)
-            made = self.watchers.announce(some, at)
+            declare(self._domain, self._follower)
+            made = self._watchers.announce(some, at)
             return of_messages(state.administrator, made), True
         self._compared = looked
         return [], False
 
     def _watched(self) -> Collection[RecordWatch]:
-        self.follower.refresh()
-        return self.follower.state.roles.watches
+        self._follower.refresh()
+        return self._follower.state.roles.watches
 
     def _all(self) -> Sequence[Row]:
-        stamp = self.watchers.stamp()
+        stamp = self._watchers.stamp()
         if self._rows[0] != stamp:
-            self._rows = stamp, self.watchers.rows()
+            self._rows = stamp, self._watchers.rows()
         return self._rows[1]
 
     def _beats(self, at: datetime) -> list[Draft]:
-        self.watchers.announce([], at)
-        there = self.follower.state.principals
+        self._watchers.announce([], at)
+        there = self._follower.state.principals
         numbers: dict[Pair, int] = {}
-        for pair, (number, _) in self.watchers.pairs().items():
+        for pair, (number, _) in self._watchers.pairs().items():
             if pair[0] in there:
                 numbers[pair] = number
             else:
-                self.watchers.remove_watcher(pair)
+                self._watchers.remove_watcher(pair)
                 log.info("watcher-gone", holder=pair[0], kind=pair[1])
         if numbers:
-            declare(self.domain, self.follower)
-        return of_heartbeats(self.follower.state.administrator, self._epoch, numbers, at)
+            declare(self._domain, self._follower)
+        return of_heartbeats(self._follower.state.administrator, self._epoch, numbers, at)
 
     async def _send(self) -> None:
         """Publish, in order; what cannot be is kept for the next time, under the same numbers."""
         while self._unpublished:
             some = self._unpublished[:MAX_MESSAGES]
-            await publish_all(self.publish, some)
+            await publish_all(self._publish, some)
             del self._unpublished[: len(some)]
 
     # -- putting away -----------------------------------------------------------------------------------------
@@ -280,21 +262,21 @@ class Announcer:
     def tidy(self, now: datetime) -> None:
         """Let go of records that are no more, and of those who have not read for MAX_WATCHER_SILENCE_SECONDS."""
         rows = list(self._all())
-        gone = [pair for pair, (_, seen) in self.watchers.pairs().items() if seen + _SILENCE <= now]
+        gone = [pair for pair, (_, seen) in self._watchers.pairs().items() if seen + _SILENCE <= now]
         over = [row for row in rows if row.state is False or row.pair in gone]
         left = {(row.pair[0], row.record) for row in rows} - {(row.pair[0], row.record) for row in over}
-        self.follower.refresh()
-        ended = _unfollowed(self.follower.state, left)
+        self._follower.refresh()
+        ended = _unfollowed(self._follower.state, left)
         if ended:
             changes = tuple(WatchRecords(who, tuple(refs), watching=False) for who, refs in ended.items())
             note = "what is over, or was not read for long, is followed no longer"
-            self.domain.commit(Batch(self.follower.state.administrator, changes, note))
+            self._domain.commit(Batch(self._follower.state.administrator, changes, note))
         if over:
-            self.watchers.forget(over)
-        known = records_of(self.follower.state)
-        self.watchers.forget_confirmed(row for row in self.watchers.confirmed() if known(row.record) is False)
+            self._watchers.forget(over)
+        known = records_of(self._follower.state)
+        self._watchers.forget_confirmed(row for row in self._watchers.confirmed() if known(row.record) is False)
         for pair in gone:
-            self.watchers.forget_watcher(pair)
+            self._watchers.forget_watcher(pair)
             log.info("watcher-gone", holder=pair[0], kind=pair[1])
 
 

@@ -241,6 +241,7 @@ def test_who_sends_much_that_is_refused_waits_before_more_of_it_is_read(
         assert (answer.status_code, answer.json()["code"]) == (503, "too-busy")
         assert int(answer.headers["retry-after"]) >= 1
         assert answer.headers["connection"] == "close"
+        assert "has sent as much that was refused as it may" in answer.json()["detail"]
         assert "limits.refused_per_minute" in answer.json()["remedy"]
         assert codes(publish(shop, "bob", many[:1])) == {"publish-denied"}  # what is small is read
         assert codes(publish(shop, "till", many)) == {"accepted"}  # and what others send

@@ -197,7 +197,7 @@ def test_what_is_written_to_a_connection_that_is_gone_goes_nowhere() -> None:
 def test_who_follows_revocations_and_does_not_read_is_given_up(tmp_path: Path) -> None:
     with serving(tmp_path / "shop", limits__write_timeout="1s", authority__heartbeat="1s") as shop:
         text = "x" * 8_000_000
-        shop.gateway.bulletin.service.signed_list = lambda: (1, text)  # type: ignore[method-assign]
+        shop.gateway.service.signed_list = lambda: (1, text)  # type: ignore[method-assign]
         client = asked(shop, "/v1/revocations/stream", "none")
         eventually(lambda: shop.gateway.bulletin.watchers.total() == 1)
         eventually(lambda: shop.gateway.bulletin.watchers.total() == 0)

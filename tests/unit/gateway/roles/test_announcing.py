@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -185,10 +186,17 @@ class Node:
         self.announcer = self.another()
 
     def another(self) -> Announcer:
-        made = Announcer(
-            self.domain, self.follower, self.watchers, self.publish, self.run,
-            data=self.directory, heartbeat=5.0, clock=lambda: self.now,
-        )  # fmt: skip
+        gateway: Any = SimpleNamespace(
+            domain=self.domain,
+            follower=self.follower,
+            watchers=self.watchers,
+            writer=SimpleNamespace(publish=self.publish),
+            run_blocking=self.run,
+            files=SimpleNamespace(data=self.directory),
+            config=SimpleNamespace(roles=SimpleNamespace(heartbeat=5.0)),
+            clock=lambda: self.now,
+        )
+        made = Announcer(gateway)
         made.begin()
         return made
 
