@@ -3,7 +3,10 @@
 Guarantees: nothing here holds up the gateway itself. Of one principal one job is done at a time and MAX_WAITING wait;
 principals take turns, so that nobody waits for more than one job of each other. Past that, and past MAX_WAITING_ALL
 together, a job is `too-busy`. One that takes longer than `seconds` is ended with its process and refused as
-`too-large`; one whose process died is done once more in a new one. Processes are started when they are needed.
+`too-large`; one whose process died is done once more in a new one. Processes are started when they are needed, as
+`python -m headgate.gateway.http.worker_pool`. They inherit nothing of the gateway but their three standard streams,
+keep nothing of a job but what its function itself remembers, and end as soon as the gateway has, however that ended
+and whatever they are doing.
 Leaves out: what is done (a function of a module, with arguments and a result that can be pickled), and being quick: a
 job costs a millisecond or two on its way, so what is small is better done at once.
 """
@@ -13,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import os
 import pickle
-import select
+import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -23,12 +27,14 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, TypeVarTuple
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple
 
-from headgate.gateway.http.worker import HEAD, READY
 from headgate.model.errors import HeadgateError, TooBusy, TooLarge
 from headgate.model.values import brief
 from headgate.node.logs import Log
+from headgate.node.processes import die_with
 
 PROCESSES: Final = 2
 JOB_SECONDS: Final = 20.0
@@ -39,8 +45,11 @@ MAX_WAITING: Final = 16
 """Jobs of one principal that wait."""
 MAX_WAITING_ALL: Final = 1_000
 """Jobs of all that wait."""
+NICE: Final = 5
+"""How much the gateway itself, which others wait for, goes before."""
+_READY: Final = b"ready"
+_LOOK_SECONDS: Final = 0.2  # how often it is looked whether an answer is still waited for
 _TRIES: Final = 2
-_CHUNK: Final = 1 << 20
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -52,10 +61,6 @@ class _Job:
     principal: str
     text: bytes
     answer: Future[Any]
-
-
-class _Ended(Exception):
-    """A process is not there any more."""
 
 
 class _Late(Exception):
@@ -160,7 +165,7 @@ class Workers:
                 return TooLarge(
                     f"it was not worked out in {self._seconds:g} seconds", remedy="send less, or simpler, at a time"
                 )
-            except (_Ended, OSError):
+            except (EOFError, OSError):  # it is not there any more
                 process.end()
                 if self._stopping:
                     return _stopping()
@@ -187,64 +192,91 @@ def _settle(job: _Job, outcome: object) -> None:
             job.answer.set_result(outcome[0])  # type: ignore[index]
 
 
+_Pipe: TypeAlias = "Connection[bytes, bytes]"
+
+
 class _Process:
     """One process, started when there is something to ask."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: tuple[subprocess.Popen[bytes], _Pipe] | None = None
 
     def ask(self, job: bytes, seconds: float, given_up: Callable[[], bool]) -> tuple[bool, Any]:
-        """Have a job done; `_Late` or `_Ended` if it is not."""
-        process = self._process or self._start(given_up)
-        assert process.stdin is not None
+        """Have a job done; `_Late` if that takes too long, and `EOFError` or `OSError` if the process is gone."""
+        _, pipe = self._process or self._start(given_up)
         end = time.monotonic() + seconds
-        process.stdin.write(HEAD.pack(len(job)) + job)
-        process.stdin.flush()
-        found: tuple[bool, Any] = pickle.loads(_answer(process, end, given_up))  # noqa: S301 - our own process
+        pipe.send_bytes(job)
+        found: tuple[bool, Any] = pickle.loads(_answer(pipe, end, given_up))  # noqa: S301 - our own process
         return found
 
-    def _start(self, given_up: Callable[[], bool]) -> subprocess.Popen[bytes]:
-        process = self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-P", "-m", "headgate.gateway.http.worker", str(os.getpid())],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            start_new_session=True,  # what is typed at a terminal is for the gateway
-        )
-        if _answer(process, time.monotonic() + START_SECONDS, given_up) != READY:
-            raise _Ended
-        return process
+    def _start(self, given_up: Callable[[], bool]) -> tuple[subprocess.Popen[bytes], _Pipe]:
+        ours, theirs = Pipe()
+        with theirs:
+            process = subprocess.Popen(  # noqa: S603 - our own module
+                [sys.executable, "-P", "-m", "headgate.gateway.http.worker_pool", str(os.getpid())],
+                stdin=theirs.fileno(),
+                stdout=2,  # what a library prints is no answer
+                start_new_session=True,  # what is typed at a terminal is for the gateway
+            )
+        self._process = process, ours
+        if _answer(ours, time.monotonic() + START_SECONDS, given_up) != _READY:
+            raise EOFError
+        return self._process
 
     def end(self) -> None:
         """End it, whatever it does."""
-        process, self._process = self._process, None
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with suppress(OSError):
-                    pipe.close()
+        if self._process is not None:
+            (process, pipe), self._process = self._process, None
+            process.kill()
+            process.wait()
+            pipe.close()
 
 
-def _answer(process: subprocess.Popen[bytes], end: float, given_up: Callable[[], bool]) -> bytes:
+def _answer(pipe: _Pipe, end: float, given_up: Callable[[], bool]) -> bytes:
     """The next message of a process."""
-    assert process.stdout is not None
-    handle = process.stdout.fileno()
-    poll = select.poll()  # a gateway has more files than `select` takes
-    poll.register(handle, select.POLLIN)
-    buffer = bytearray()
-    while True:
-        left = HEAD.size if len(buffer) < HEAD.size else HEAD.size + HEAD.unpack_from(buffer)[0] - len(buffer)
-        if left <= 0:
-            return bytes(buffer[HEAD.size :])
-        wait = end - time.monotonic()
-        if wait <= 0:
+    while not pipe.poll(max(0.0, min(end - time.monotonic(), _LOOK_SECONDS))):
+        if time.monotonic() >= end:
             raise _Late
         if given_up():
-            raise _Ended
-        if poll.poll(min(wait, 0.2) * 1_000):
-            read = os.read(handle, min(left, _CHUNK))
-            if not read:
-                raise _Ended
-            buffer += read
+            raise EOFError
+    return pipe.recv_bytes()
+
+
+# -- in a process ---------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Do jobs until there is no gateway."""
+    die_with(int(sys.argv[1]))  # also where a job lets no other thread of this process run
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the gateway hears it too, and ends this in its own time
+    os.nice(NICE)
+    pipe: _Pipe = Connection(0)
+    jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def take() -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                jobs.put(pipe.recv_bytes())
+        os._exit(0)  # also in the middle of a job: nobody is there to hear of it
+
+    threading.Thread(target=take, name="jobs", daemon=True).start()
+    pipe.send_bytes(_READY)
+    while True:
+        pipe.send_bytes(_outcome(jobs.get()))
+
+
+def _outcome(job: bytes) -> bytes:
+    """Do a job: what it returns or the refusal that it raises, as it is sent."""
+    try:
+        work, args = pickle.loads(job)  # noqa: S301 - the gateway's own, by a pipe that nobody else has
+        return pickle.dumps((True, work(*args)))
+    except HeadgateError as refusal:
+        return pickle.dumps((False, refusal))
+    except (MemoryError, RecursionError) as error:
+        return pickle.dumps((False, type(error).__name__))
+    except Exception as error:  # noqa: BLE001 - whatever it is, the gateway must hear of it
+        return pickle.dumps((False, f"{type(error).__name__}: {error}"))
+
+
+if __name__ == "__main__":
+    main()
