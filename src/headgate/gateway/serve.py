@@ -95,7 +95,7 @@ class Server(uvicorn.Server):
         if counter == 0 and not leaving:
             announce("ready", pid=os.getpid())
         if self.door is not None and counter % _TICKS == 0:
-            for reason, total in self.door.turned.counts():
+            for reason, total in self.door.turned.items():
                 self._metrics.turned_away.reach(total, reason)
         return leaving
 

@@ -27,7 +27,7 @@ import httpx
 import msgspec
 
 from headgate.authority.statement_state import StatementState
-from headgate.gateway.http.send_queue import Streamed
+from headgate.gateway.http.send_queue import Streamed, first_of, side_by_side
 from headgate.model.authority import RevocationList
 from headgate.model.errors import BadStatement, StaleList, TooBusy, TooMany
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES, MAX_LIST_BYTES
@@ -266,21 +266,13 @@ class Bulletin:
     async def _lines(self) -> AsyncIterator[bytes]:
         """Each list as an event: at once, when it changes, and when it is time for a sign of life."""
         yield b": open\n\n"
-        closing = asyncio.ensure_future(self._gateway.closing.wait())
-        try:
-            while not closing.done():
-                news = self._news
-                number, text = await self._gateway.run_blocking(self._gateway.service.signed_list)
-                yield f"event: list\nid: {number}\ndata: {text}\n\n".encode()
-                waiting = asyncio.ensure_future(news.wait())
-                await asyncio.wait(
-                    {closing, waiting},
-                    timeout=self._gateway.config.authority.heartbeat,
-                    return_when=asyncio.FIRST_COMPLETED,
-                )
-                waiting.cancel()
-        finally:
-            closing.cancel()
+        closing, heartbeat = self._gateway.closing, self._gateway.config.authority.heartbeat
+        while not closing.is_set():
+            news = self._news
+            number, text = await self._gateway.run_blocking(self._gateway.service.signed_list)
+            yield f"event: list\nid: {number}\ndata: {text}\n\n".encode()
+            async with side_by_side(closing.wait(), news.wait()) as waiting:
+                await first_of(waiting, heartbeat)
 
 
 def _woken(news: asyncio.Event) -> asyncio.Event:

@@ -8,9 +8,9 @@ whether its client reads or not (`gateway.http.send_queue`). Nothing is read for
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
-from typing import Any, Final, TypeVar
+from collections.abc import AsyncIterator, Awaitable
+from functools import partial
+from typing import Final, TypeVar
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -20,14 +20,14 @@ from headgate.commands.commit import submit
 from headgate.commands.delivery.delivery_follower import OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import MAX_SLICE_BYTES, Closed, DeliveryGap, Feed, Step
 from headgate.commands.delivery.lookup import Lookup, Reservations, key_of
-from headgate.commands.sessions import Caller
 from headgate.commands.subscriptions import ledger_id
+from headgate.gateway.delivery.readers import ReaderConnection
 from headgate.gateway.http.handlers import check_place, make_subscription, own_subscription
 from headgate.gateway.http.operations import Call, Operation, Parameter
-from headgate.gateway.http.send_queue import Streamed
+from headgate.gateway.http.send_queue import Streamed, first_of, side_by_side
 from headgate.gateway.runtime import Gateway
 from headgate.model.changes import Batch, Unsubscribe
-from headgate.model.errors import BadRequest, HeadgateError, NotFound
+from headgate.model.errors import BadRequest, NotFound
 from headgate.model.rights import Subscription
 from headgate.model.values import brief
 from headgate.node.cursors import Reservation
@@ -73,7 +73,7 @@ async def events(call: Call) -> Response:
     after = request.query_params.getlist("after")
     if len(after) > MAX_AFTER:
         raise BadRequest(f"more than {MAX_AFTER} positions in `after`", remedy="name the last of each stream")
-    reader = _Reader(gateway, call.caller)
+    reader = gateway.readers.enter(call.caller)
     try:
         if wire.EVENT_STREAM in request.headers.get("accept", ""):
             last = request.headers.get("last-event-id")
@@ -83,33 +83,16 @@ async def events(call: Call) -> Response:
         wait = min(_number(request, "wait", 0.0, 0.0, 86_400.0), gateway.config.subscribe.wait)
         feed = await gateway.readers.open(subscription, after)
         try:
-            given, gap, closed = await _until_gone(request, reader, lambda: _gather(gateway, feed, limit, wait))
+            given, gap, closed = await _until_gone(request, reader, _gather(gateway, feed, limit, wait))
         finally:
             gateway.readers.close(feed, gone=False)
         gateway.metrics.delivered.add(len(given))
         said = _answer(given, gap, closed)
-        return Streamed(_once(said), reader.over, media=wire.JSON, size=len(said), left=reader.leave)
+        left = partial(gateway.readers.leave, reader)
+        return Streamed(_once(said), reader.over, media=wire.JSON, size=len(said), left=left)
     except BaseException:
-        reader.leave()
+        gateway.readers.leave(reader)
         raise
-
-
-class _Reader:
-    """Somebody who is answered for as long as their session lasts."""
-
-    def __init__(self, gateway: Gateway, caller: Caller) -> None:
-        self.over = asyncio.Event()
-        self.why: HeadgateError | None = None
-        self._readers = gateway.readers
-        self._connection = gateway.readers.enter(caller, self._end)
-
-    def _end(self, why: HeadgateError) -> None:
-        self.why = self.why or why
-        self.over.set()
-
-    def leave(self) -> None:
-        """It was answered, or has gone."""
-        self._readers.leave(self._connection)
 
 
 async def _once(said: bytes) -> AsyncIterator[bytes]:
@@ -154,21 +137,14 @@ async def _gather(
     return given, gap, None
 
 
-async def _until_gone(request: Request, reader: _Reader, work: Callable[[], Awaitable[T]]) -> T:
+async def _until_gone(request: Request, reader: ReaderConnection, work: Awaitable[T]) -> T:
     """Wait for work, but no longer than the client, its session and the gateway last."""
-    over = asyncio.ensure_future(reader.over.wait())
-    gone = asyncio.ensure_future(_gone(request))
-    working = asyncio.ensure_future(work())
-    try:
-        waiting: set[asyncio.Future[Any]] = {over, gone, working}
-        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+    async with side_by_side(work, _gone(request), reader.over.wait()) as tasks:
+        await first_of(tasks)
+        working: asyncio.Future[T] = tasks[0]
         if working.done():
             return working.result()
         raise reader.why or ClientDisconnect()
-    finally:
-        for task in (over, gone, working):
-            task.cancel()
-        await asyncio.gather(over, gone, working, return_exceptions=True)
 
 
 async def _gone(request: Request) -> None:
@@ -176,37 +152,26 @@ async def _gone(request: Request) -> None:
         pass
 
 
-def _stream(gateway: Gateway, reader: _Reader, feed: Feed) -> Streamed:
+def _stream(gateway: Gateway, reader: ReaderConnection, feed: Feed) -> Streamed:
     """Deliveries as server-sent events, until the client, its session or the subscription ends."""
 
     def left() -> None:
         gateway.readers.close(feed)
-        reader.leave()
+        gateway.readers.leave(reader)
 
     return Streamed(_written(gateway, feed, reader.over), reader.over, media=wire.EVENT_STREAM, left=left)
 
 
 async def _written(gateway: Gateway, feed: Feed, ended: asyncio.Event) -> AsyncIterator[bytes]:
     yield b": open\n\n"
-    over = asyncio.ensure_future(ended.wait())
-    try:
-        while not over.done():
-            step = asyncio.ensure_future(feed.next(MAX_STREAMED, ALIVE_SECONDS))
-            try:
-                await asyncio.wait({step, over}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                if not step.done():
-                    step.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await step
+    step: Step = []
+    while not isinstance(step, Closed):
+        async with side_by_side(feed.next(MAX_STREAMED, ALIVE_SECONDS), ended.wait()) as (found, over):
+            await first_of((found, over))
             if over.done():
                 return
-            found = step.result()
-            yield await _lines(gateway, feed, found)
-            if isinstance(found, Closed):
-                return
-    finally:
-        over.cancel()
+            step = found.result()
+        yield await _lines(gateway, feed, step)
 
 
 async def _lines(gateway: Gateway, feed: Feed, step: Step) -> bytes:

@@ -24,10 +24,10 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from headgate.commands.delivery.delivery_follower import OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed, Step
-from headgate.commands.sessions import Caller
+from headgate.gateway.delivery.readers import ReaderConnection
 from headgate.gateway.http.handlers import check_place, nothing_kept, own_subscription
 from headgate.gateway.http.operations import LARGE, PROTOCOL, authenticated, origin_of
-from headgate.gateway.http.send_queue import abort_of, ending_with
+from headgate.gateway.http.send_queue import abort_of, ending_with, side_by_side
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound, TooBusy
 from headgate.node.logs import Log, fault
@@ -124,14 +124,14 @@ async def socket(websocket: WebSocket) -> None:
     gateway: Gateway = websocket.app.state.gateway
     try:
         caller = await authenticated(websocket)
-        served = PushSocket(websocket, gateway, caller)
-        connection = gateway.readers.enter(caller, served.end)
+        connection = gateway.readers.enter(caller)
     except HeadgateError as error:
         gateway.metrics.denied(error.code)
         await _deny(websocket, error)
         return
     try:
-        await served.run()
+        served = PushSocket(websocket, gateway, connection)
+        await ending_with(connection.over, served.run(), abort_of(websocket.scope))
     finally:
         gateway.readers.leave(connection)
 
@@ -161,10 +161,11 @@ class PushedSubscription:
 class PushSocket:
     """One WebSocket of a principal."""
 
-    def __init__(self, websocket: WebSocket, gateway: Gateway, caller: Caller) -> None:
+    def __init__(self, websocket: WebSocket, gateway: Gateway, connection: ReaderConnection) -> None:
         self._ws = websocket
         self._gateway = gateway
-        self._caller = caller
+        self._connection = connection
+        self._caller = connection.caller
         self._opened: dict[str, PushedSubscription] = {}
         self._ready: deque[PushedSubscription] = deque()
         self._behind: deque[PushedSubscription] = deque()
@@ -173,21 +174,10 @@ class PushSocket:
         self._signal, self._load, self._room = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._at_work: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
-        self._over: HeadgateError | None = None
-        self._ended = asyncio.Event()
         self._bad = 0
-
-    def end(self, why: HeadgateError) -> None:
-        """Close the connection, once what is being sent is sent."""
-        self._over = self._over or why
-        self._signal.set()
-        self._ended.set()
 
     async def run(self) -> None:
         """Serve until either side ends it."""
-        await ending_with(self._ended, self._served(), abort_of(self._ws.scope))
-
-    async def _served(self) -> None:
         chosen = PROTOCOL if PROTOCOL in self._ws.scope.get("subprotocols", ()) else None
         await self._ws.accept(chosen)
         self._gateway.metrics.sockets.inc()
@@ -224,7 +214,7 @@ class PushSocket:
                 await self._malformed(str(error))
             except HeadgateError as error:
                 if error.code in CODES:
-                    self.end(error)
+                    self._connection.end(error)
                 else:
                     await self._say(refused(error))
 
@@ -240,7 +230,7 @@ class PushSocket:
         error = BadRequest(f"the frame is not as it should be: {detail[:200]}")
         await self._say(refused(error))
         if self._bad >= MAX_BAD_FRAMES:
-            self.end(error)
+            self._connection.end(error)
 
     async def _carry_out(self, frame: Frame) -> None:
         match frame:
@@ -284,7 +274,7 @@ class PushSocket:
         self._at_work.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("socket-failed", **fault(error))
-            self.end(TooBusy("the gateway could not carry out a request"))
+            self._connection.end(TooBusy("the gateway could not carry out a request"))
 
     async def _open(self, id: str, credit: int) -> None:
         if id in self._opened:
@@ -371,25 +361,32 @@ class PushSocket:
 
     async def _send(self) -> None:
         """Everything that is sent is sent here."""
-        while True:
-            await self._signal.wait()
-            self._signal.clear()
-            while self._over is None and (self._outbox or self._loaded or self._ready):
-                while self._outbox:
-                    await self._ws.send_text(self._outbox.popleft().decode())
-                    self._room.set()
-                if self._loaded is not None:
-                    (opened, step), self._loaded = self._loaded, None
-                    opened.loading = False
-                    self._load.set()
-                    await self._push(opened, step)
-                if self._ready:
-                    opened = self._ready.popleft()
-                    opened.queued = False
-                    await self._serve(opened)
-            if self._over is not None:
-                await self._ws.close(CODES.get(self._over.code, 1013), self._over.code)
-                return
+        over = self._connection.over
+        async with side_by_side(over.wait()) as (ended,):
+            ended.add_done_callback(lambda _: self._signal.set())
+            while not over.is_set():
+                await self._signal.wait()
+                self._signal.clear()
+                while not over.is_set() and (self._outbox or self._loaded or self._ready):
+                    await self._send_next()
+        why = self._connection.why
+        assert why is not None
+        await self._ws.close(CODES.get(why.code, 1013), why.code)
+
+    async def _send_next(self) -> None:
+        """The answers that wait, then what one subscription has."""
+        while self._outbox:
+            await self._ws.send_text(self._outbox.popleft().decode())
+            self._room.set()
+        if self._loaded is not None:
+            (opened, step), self._loaded = self._loaded, None
+            opened.loading = False
+            self._load.set()
+            await self._push(opened, step)
+        if self._ready:
+            opened = self._ready.popleft()
+            opened.queued = False
+            await self._serve(opened)
 
     async def _serve(self, opened: PushedSubscription) -> None:
         if opened.dropped or opened.credit <= 0:

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from headgate.commands.delivery.delivery_follower import DeliveryFollower
@@ -39,10 +39,16 @@ log = Log("readers")
 
 @dataclass(eq=False, slots=True)
 class ReaderConnection:
-    """Somebody who is connected, and how to end that."""
+    """Somebody who is connected for as long as their session lasts."""
 
     caller: Caller
-    end: Callable[[HeadgateError], None]
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    why: HeadgateError | None = None
+
+    def end(self, why: HeadgateError) -> None:
+        """It is over; what is being sent may be sent."""
+        self.why = self.why or why
+        self.over.set()
 
 
 class Acks:
@@ -128,7 +134,7 @@ class Readers:
         for connection in tuple(self._connections):
             connection.end(_closing())
 
-    def enter(self, caller: Caller, end: Callable[[HeadgateError], None]) -> ReaderConnection:
+    def enter(self, caller: Caller) -> ReaderConnection:
         """Let a connection in, if there is room for it."""
         limits = self._gateway.config.limits
         if self._gateway.closing.is_set():
@@ -139,7 +145,7 @@ class Readers:
             raise TooMany(
                 f"you have {limits.connections_per_principal} connections open here", remedy="close one of them"
             )
-        connection = ReaderConnection(caller, end)
+        connection = ReaderConnection(caller)
         self._connections.add(connection)
         self._per_principal[caller.principal] += 1
         return connection

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -261,20 +262,6 @@ class LimitedConnection(HttpToolsProtocol):
 
 
 @dataclass(slots=True)
-class TurnedAway:
-    """How many connections were closed at the door, by reason."""
-
-    full: int = 0
-    strangers: int = 0
-    silent: int = 0
-    failed: int = 0
-
-    def counts(self) -> tuple[tuple[str, int], ...]:
-        """Each reason with its number."""
-        return ("full", self.full), ("strangers", self.strangers), ("silent", self.silent), ("failed", self.failed)
-
-
-@dataclass(slots=True)
 class Door:
     """Accepts the connections of one listening socket, as `asyncio.Server` would, within limits."""
 
@@ -285,7 +272,8 @@ class Door:
     most: int
     most_strangers: int
     patience: float = WRITE_SECONDS
-    turned: TurnedAway = field(default_factory=TurnedAway)
+    turned: Counter[str] = field(default_factory=Counter)
+    """How many connections were closed at the door: `full`, `strangers`, `silent`, `failed`."""
     _strangers: Strangers = field(default_factory=dict)
     _shaking: set[asyncio.Task[None]] = field(default_factory=set)
     _accepting: asyncio.Task[None] | None = None
@@ -318,15 +306,15 @@ class Door:
             except OSError:  # no more files, or the client is gone already
                 if self.listener.fileno() < 0:
                     return
-                self.turned.failed += 1
+                self.turned["failed"] += 1
                 await asyncio.sleep(ACCEPT_PAUSE)
                 continue
             host = address[0] if isinstance(address, tuple) else ""
             if self.connected() + len(self._shaking) >= self.most:
-                self.turned.full += 1
+                self.turned["full"] += 1
                 came.close()
             elif not self._has_room(host, loop.time()):
-                self.turned.strangers += 1
+                self.turned["strangers"] += 1
                 came.close()
             else:
                 visit = Visit(host, self._strangers, loop.time())
@@ -343,7 +331,7 @@ class Door:
         quiet = next((one for one in there if one.is_quiet(now)), None)
         if quiet is None:
             return False
-        self.turned.silent += 1
+        self.turned["silent"] += 1
         quiet.known()
         quiet.end()
         return True
@@ -365,7 +353,7 @@ class Door:
                 ssl_shutdown_timeout=leave,
             )
         except (OSError, asyncio.CancelledError, EOFError):  # ssl.SSLError is an OSError
-            self.turned.failed += 1
+            self.turned["failed"] += 1
             visit.known()
             with suppress(OSError):
                 came.close()

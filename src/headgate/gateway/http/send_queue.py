@@ -18,7 +18,7 @@ import asyncio
 import socket
 import struct
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, cast
 
 from starlette.responses import StreamingResponse
@@ -133,21 +133,33 @@ def _nothing() -> None:
     pass
 
 
+@asynccontextmanager
+async def side_by_side(*work: Awaitable[Any]) -> AsyncIterator[tuple[asyncio.Future[Any], ...]]:
+    """Things that go on until one of them is done, or for so long as is waited; at the end all of them are over."""
+    tasks = tuple(asyncio.ensure_future(one) for one in work)
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def first_of(tasks: Iterable[asyncio.Future[Any]], seconds: float | None = None) -> None:
+    """Wait until one of them is done, so long at most."""
+    await asyncio.wait(tuple(tasks), timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+
 async def ending_with(over: asyncio.Event, work: Awaitable[None], abort: Callable[[], None]) -> None:
     """Write an answer; once it is over, for LEAVE_SECONDS more, and then its connection is aborted."""
-    writing, ended = asyncio.ensure_future(work), asyncio.ensure_future(over.wait())
-    try:
-        await asyncio.wait({writing, ended}, return_when=asyncio.FIRST_COMPLETED)
+    async with side_by_side(work, over.wait()) as (writing, ended):
+        await first_of((writing, ended))
         if not writing.done():
-            await asyncio.wait({writing}, timeout=LEAVE_SECONDS)
+            await first_of((writing,), LEAVE_SECONDS)
         if writing.done():
             writing.result()
         else:
             abort()
-    finally:
-        for task in (writing, ended):
-            task.cancel()
-        await asyncio.gather(writing, ended, return_exceptions=True)
 
 
 class Streamed(StreamingResponse):
