@@ -6,10 +6,13 @@ import asyncio
 import sys
 from pathlib import Path
 
+from headgate.commands.publishing.stream_writer import StreamWriter
 from headgate.commands.publishing.submissions import of_drafts
+from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.writer import Writer
 from headgate.model.events import Draft
-from headgate.node.domain import Domain, Follower, utc_now
+from headgate.node.domain import Domain, Follower
+from headgate.pipeline.log.event_log import EventLog
 
 AT_ONCE, SIZE = 8, 5
 
@@ -32,7 +35,8 @@ async def work(writer: Writer, begin: int, end: int) -> None:
 def main(directory: str, stream: str, begin: int, end: int) -> None:
     domain = Domain.open(Path(directory))
     follower = Follower(domain)
-    writer = Writer(domain, follower, stream, window=3600.0, lease=3600.0, clock=utc_now)
+    log = EventLog.open(domain.paths.log)
+    writer = Writer(StreamWriter(domain, follower, log, stream, window=3600.0, lease=3600.0), Workers())
     writer.start()
     print("ready", flush=True)
     asyncio.run(work(writer, begin, end))

@@ -23,6 +23,7 @@ from headgate.commands.event_types import SignedTypes
 from headgate.commands.expiry import StandingClock
 from headgate.commands.issuing import Service
 from headgate.commands.peer_roles import PeerRoles, RecordWatching
+from headgate.commands.publishing.stream_writer import StreamWriter
 from headgate.commands.role_certificates import Asker, RoleCertificates
 from headgate.commands.roles import RoleService, id_secret
 from headgate.commands.sessions import Sessions
@@ -38,20 +39,14 @@ from headgate.model.changes import EnterRole
 from headgate.model.errors import HeadgateError, NotInForce, RoleDenied, StorageBusy, StorageFull, VersionConflict
 from headgate.model.expressions import Argument
 from headgate.model.roles import Service as Place
+from headgate.node import statement_register as statements
 from headgate.node.config import Config, Files
 from headgate.node.cursors import Cursors
 from headgate.node.domain import Domain, Follower, utc_now
 from headgate.node.health import HealthWatch, Metrics, NodeFacts, health
 from headgate.node.logs import Log, fault
 from headgate.node.peers import Peers, Watchers
-from headgate.node.statement_register import (
-    StatementRegister,
-    coordinator_of,
-    is_vouched,
-    own_statements,
-    shown,
-    signs_of_life,
-)
+from headgate.pipeline.log.event_log import EventLog
 from headgate.protocol import messages as wire
 from headgate.trust.handshake import Challenger, plaintext_binding
 from headgate.trust.keys import PrivateKey
@@ -87,7 +82,7 @@ class OpenFiles:
     domain: Domain
     follower: Follower
     cursors: Cursors
-    register: StatementRegister
+    register: statements.StatementRegister
     peers: Peers
     watchers: Watchers
     health: HealthWatch
@@ -102,7 +97,7 @@ class OpenFiles:
             domain=domain,
             follower=Follower(domain),
             cursors=Cursors(files.data / Cursors.FILE),
-            register=StatementRegister(files.data / StatementRegister.FILE),
+            register=statements.StatementRegister(files.data / statements.StatementRegister.FILE),
             peers=Peers(files.data / Peers.FILE),
             watchers=Watchers(files.data / Watchers.FILE),
             health=HealthWatch.open(files.data),
@@ -124,11 +119,11 @@ class OwnStatements:
     def read(self) -> None:
         """Read the gateway's own statements, those that are good now."""
         gateway, now, name = self._gateway, self._gateway.clock(), self._gateway.config.domain.name
-        good = shown(own_statements(gateway.files.statements), audience=name, now=now)
-        was, self.shown = self.shown, (*good, *signs_of_life(good, gateway.register, name, now))
-        root, own = coordinator_of(gateway.follower.state), gateway.broker.public.did
+        good = statements.shown(statements.own_statements(gateway.files.statements), audience=name, now=now)
+        was, self.shown = self.shown, (*good, *statements.signs_of_life(good, gateway.register, name, now))
+        root, own = statements.coordinator_of(gateway.follower.state), gateway.broker.public.did
         if self.shown != was and (
-            root is None or not is_vouched(self.shown, broker=own, coordinator=root, audience=name, now=now)
+            root is None or not statements.is_vouched(self.shown, broker=own, coordinator=root, audience=name, now=now)
         ):
             log.warning("not-vouched", reason="no chain leads from the coordinating domain to this gateway")
 
@@ -216,9 +211,10 @@ class Gateway:
 
     def _publishing(self, stamp: Callable[[], datetime]) -> None:
         settings = self.config.publish
-        self.writer = Writer(
+        core = StreamWriter(
             self.domain,
             self.follower,
+            EventLog.open(self.domain.paths.log),
             self.name,
             window=settings.window,
             lease=self.config.gateway.lease,
@@ -226,8 +222,8 @@ class Gateway:
             clock=stamp,
             standing=self.standing,
             paced=self.paces.version,
-            workers=self.workers,
         )
+        self.writer = Writer(core, self.workers)
         self.publisher, self.quench = PublishService(self), Quench(self)
 
     def _statements(self) -> None:
@@ -383,7 +379,7 @@ class Gateway:
     def _facts(self) -> NodeFacts:
         now = self.clock()
         return replace(
-            self.opened.health.look(now, holds_stream=self.writer.holds_stream),
+            self.opened.health.look(now, holds_stream=self.writer.core.holds_stream),
             silent={
                 one.name: one.seconds
                 for one in silences(self.config.issuers, self.register, now, StatementState(self.follower.state).same)

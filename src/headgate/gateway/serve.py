@@ -30,14 +30,7 @@ from headgate.model.errors import HeadgateError
 from headgate.node.config import Config, Files
 from headgate.node.health import Metrics
 from headgate.node.logs import AccessLog, Application, Log, loop_faults, start_logging
-from headgate.node.processes import (
-    EXIT_FAILED,
-    announce,
-    leave_within,
-    listen,
-    raise_file_limit,
-    run_part,
-)
+from headgate.node.processes import EXIT_FAILED, announce, leave_within, listen, raise_file_limit, run_part
 from headgate.trust.tls import server_context
 
 STOP_SECONDS: Final = 5.0  # how long stopping may take before the process is ended by force

@@ -15,15 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from headgate.model import changes as ledger
-from headgate.model.limits import (
-    MAX_AUDIENCES,
-    MAX_AUTHORITIES,
-    MAX_EXPRESSION_CHARS,
-    MAX_NAME_CHARS,
-    MAX_PEER_BOUND_SECONDS,
-    MAX_ROLE_ARGUMENTS,
-    MAX_ROLEFILE_CHARS,
-)
+from headgate.model import limits
 from headgate.trust.presented import MAX_SHOWN
 
 JSON = "application/json"
@@ -39,8 +31,8 @@ MAX_COUNTED = 256  # memberships that a subscription names
 MAX_CHANGES = 10_000  # changes in one batch
 
 # Lookaheads are not for JSON Schema's `pattern`, so a name is bounded here and judged in full by `check_name`.
-Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_CHARS)]
-Text: TypeAlias = Annotated[str, Meta(max_length=MAX_EXPRESSION_CHARS)]
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=limits.MAX_NAME_CHARS)]
+Text: TypeAlias = Annotated[str, Meta(max_length=limits.MAX_EXPRESSION_CHARS)]
 EventId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_ID_CHARS)]
 Nonce: TypeAlias = Annotated[str, Meta(min_length=22, max_length=128, pattern="^[A-Za-z0-9_-]+$")]
 Position: TypeAlias = Annotated[str, Meta(min_length=22, max_length=22)]
@@ -49,7 +41,7 @@ ActionName: TypeAlias = Literal["connect", "publish", "subscribe", "install", "e
 Scalar: TypeAlias = bool | int | float | str | None
 Did: TypeAlias = Annotated[str, Meta(max_length=200)]
 Shown: TypeAlias = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=MAX_SHOWN)]
-Audience: TypeAlias = Annotated[list[Name], Meta(max_length=MAX_AUDIENCES)]
+Audience: TypeAlias = Annotated[list[Name], Meta(max_length=limits.MAX_AUDIENCES)]
 
 
 class Request(Struct, forbid_unknown_fields=True):
@@ -545,7 +537,7 @@ class AddIssuingOp(BatchOp):
 
     id: Name
     who: Name
-    authority: Annotated[list[AuthorityBody], Meta(min_length=1, max_length=MAX_AUTHORITIES)]
+    authority: Annotated[list[AuthorityBody], Meta(min_length=1, max_length=limits.MAX_AUTHORITIES)]
     seconds: Annotated[int, Meta(ge=1, le=2**31)]
     delegate: bool = False
 
@@ -557,20 +549,20 @@ class SetRolefileOp(BatchOp):
     """Sets the rolefile of a service, as text; null ends the service. What no longer follows is revoked."""
 
     service: Name
-    text: Annotated[str, Meta(max_length=MAX_ROLEFILE_CHARS)] | None
+    text: Annotated[str, Meta(max_length=limits.MAX_ROLEFILE_CHARS)] | None
 
 
 class SetEventPolicyOp(BatchOp):
     """Sets the event policy of the domain, as text."""
 
-    text: Annotated[str, Meta(max_length=MAX_ROLEFILE_CHARS)]
+    text: Annotated[str, Meta(max_length=limits.MAX_ROLEFILE_CHARS)]
 
 
 class SetRepresentativeOp(BatchOp):
     """Sets how event policy sees a type: its parameters, each as an expression over attributes."""
 
     type: Name
-    parameters: Annotated[dict[Name, Text], Meta(max_length=MAX_ROLE_ARGUMENTS)]
+    parameters: Annotated[dict[Name, Text], Meta(max_length=limits.MAX_ROLE_ARGUMENTS)]
 
 
 RemoveRepresentativeOp = _same(ledger.RemoveRepresentative, "Lets event policy see a type as it is.")
@@ -585,7 +577,7 @@ class SetPeerOp(BatchOp):
     name: Name
     key: Did
     service: Name
-    bound: Annotated[int, Meta(ge=1, le=MAX_PEER_BOUND_SECONDS)]
+    bound: Annotated[int, Meta(ge=1, le=limits.MAX_PEER_BOUND_SECONDS)]
     url: Annotated[str, Meta(max_length=MAX_ID_CHARS)] = ""
 
 

@@ -13,27 +13,20 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import Meta, field
 
+from headgate.model import limits
 from headgate.model.errors import BadRequest, HeadgateError
 from headgate.model.expressions import Argument
-from headgate.model.limits import (
-    MAX_ENTERED,
-    MAX_NAME_CHARS,
-    MAX_READ_RECORDS,
-    MAX_ROLE_ARGUMENTS,
-    MAX_SHOWN,
-    MAX_STATEMENT_BYTES,
-)
 from headgate.model.roles import dump_argument, load_argument
 from headgate.model.values import Kind, conform
 from headgate.protocol.messages import Answer, Did, Name, Nonce, Request, Text
 
 ALL = "*"  # among what is shown: all memberships that one holds
 
-Instance: TypeAlias = Annotated[str, Meta(max_length=MAX_NAME_CHARS)]
+Instance: TypeAlias = Annotated[str, Meta(max_length=limits.MAX_NAME_CHARS)]
 ArgumentBody: TypeAlias = bool | int | float | str | dict[str, Any] | None
-Arguments: TypeAlias = Annotated[list[ArgumentBody], Meta(max_length=MAX_ROLE_ARGUMENTS)]
-Certificate: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_STATEMENT_BYTES)]
-Credentials: TypeAlias = Annotated[list[Certificate], Meta(max_length=MAX_SHOWN)]
+Arguments: TypeAlias = Annotated[list[ArgumentBody], Meta(max_length=limits.MAX_ROLE_ARGUMENTS)]
+Certificate: TypeAlias = Annotated[str, Meta(min_length=1, max_length=limits.MAX_STATEMENT_BYTES)]
+Credentials: TypeAlias = Annotated[list[Certificate], Meta(max_length=limits.MAX_SHOWN)]
 """Ids of memberships and elections, certificates, and `*`."""
 Time: TypeAlias = Annotated[datetime, Meta(tz=True)]
 
@@ -52,7 +45,7 @@ class EnterRequest(Request, rename={"with_": "with"}):
     """Asks for a role, or for several at once; sent again with the same `request`, it counts once."""
 
     role: Name | None = None
-    roles: Annotated[list[WantedBody], Meta(min_length=1, max_length=MAX_ENTERED)] | None = None
+    roles: Annotated[list[WantedBody], Meta(min_length=1, max_length=limits.MAX_ENTERED)] | None = None
     args: Arguments | None = None
     with_: Credentials | None = None
     instance: Instance = ""
@@ -65,7 +58,7 @@ class ElectRequest(Request, rename={"with_": "with"}):
     role: Name
     args: Arguments | None = None
     with_: Credentials | None = None
-    to: Annotated[list[Text], Meta(max_length=MAX_SHOWN)] = field(default_factory=list)
+    to: Annotated[list[Text], Meta(max_length=limits.MAX_SHOWN)] = field(default_factory=list)
     anyone: bool = False
     until: Time | None = None
     revoke_on_exit: bool = False
@@ -338,14 +331,14 @@ class RecordsRequest(Request):
     """Records of a service that one goes on to follow."""
 
     service: Name
-    records: Annotated[list[RecordBody], Meta(min_length=1, max_length=MAX_READ_RECORDS)]
+    records: Annotated[list[RecordBody], Meta(min_length=1, max_length=limits.MAX_READ_RECORDS)]
 
 
 class UnwatchRequest(Request):
     """Records of a service that one follows no longer."""
 
     service: Name
-    records: Annotated[list[RecordText], Meta(min_length=1, max_length=MAX_READ_RECORDS)]
+    records: Annotated[list[RecordText], Meta(min_length=1, max_length=limits.MAX_READ_RECORDS)]
 
 
 class PresentRequest(Request):

@@ -11,7 +11,9 @@ import pyarrow as pa
 import pytest
 
 from headgate.commands.expiry import StandingClock
+from headgate.commands.publishing.stream_writer import StreamWriter
 from headgate.commands.publishing.submissions import SubmissionOutcome, of_drafts, of_table
+from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.writer import Writer
 from headgate.model.authority import (
     Certificate,
@@ -40,6 +42,7 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.node.domain import Domain, Follower
+from headgate.pipeline.log.event_log import EventLog
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 END = BEGIN + timedelta(seconds=60)
@@ -91,7 +94,9 @@ async def send(
     """Publish one event at each time, through a writer of its own."""
     with Domain.open(domain.paths.directory) as mine:
         follower = Follower(mine)
-        writer = Writer(mine, follower, "g1", window=600, lease=3600, clock=clock)
+        log, standing = EventLog.open(mine.paths.log), StandingClock(mine, follower, clock)
+        core = StreamWriter(mine, follower, log, "g1", window=600, lease=3600, clock=clock, standing=standing)
+        writer = Writer(core, Workers())
         writer.start()
         found = []
         try:

@@ -14,17 +14,8 @@ from headgate.decide.apply import check_may_rule, may_install
 from headgate.decide.check import check_role
 from headgate.lang import parse_condition
 from headgate.lang.rolefile import parse_event_policy, parse_representative, parse_role, parse_rolefile
+from headgate.model import authority as statements
 from headgate.model import changes as ledger
-from headgate.model.authority import (
-    NETWORK_ACTIONS,
-    TYPE_ACTIONS,
-    AttributeMap,
-    Authority,
-    Issuing,
-    NetworkAuthority,
-    Provider,
-    TypeAuthority,
-)
 from headgate.model.changes import Change
 from headgate.model.errors import BadDefinition, BadKey, BadRequest, GovernDenied, HeadgateError
 from headgate.model.expressions import TRUE, Condition
@@ -107,10 +98,12 @@ def _changes(op: wire.ChangeOp, author: str) -> Iterator[Change]:
         case wire.SetCoordinatorOp(key):
             yield ledger.SetCoordinator(None if key is None else key_of(key))
         case wire.SetProviderOp(key, name, mapping):
-            yield ledger.SetProvider(Provider(key_of(key), name, None if mapping is None else mapping_of(mapping)))
+            yield ledger.SetProvider(
+                statements.Provider(key_of(key), name, None if mapping is None else mapping_of(mapping))
+            )
         case wire.AddIssuingOp():
             authority = tuple(authority_of(one) for one in op.authority)
-            yield ledger.AddIssuing(Issuing(op.id, op.who, authority, op.seconds, op.delegate))
+            yield ledger.AddIssuing(statements.Issuing(op.id, op.who, authority, op.seconds, op.delegate))
         case wire.SetRolefileOp(service, text):
             yield ledger.SetRolefile(service, None if text is None else parse_rolefile(text))
         case wire.SetPeerOp():
@@ -156,17 +149,17 @@ def _forced(attributes: list[str] | dict[str, wire.Scalar] | None) -> dict[str, 
     return {name: value for name, value in attributes.items() if value != ANY}
 
 
-def authority_of(body: wire.AuthorityBody) -> Authority:
+def authority_of(body: wire.AuthorityBody) -> statements.Authority:
     """What a certificate gives, as sent."""
     if (body.network is None) == (body.type is None):
         raise BadRequest("an authority is over a `network` or over a `type`", remedy="name one of the two")
     if body.network is not None:
         if body.owner is not None or body.where is not None or body.attributes is not None:
             raise BadRequest("authority over a network has no owner, condition or attributes", remedy="leave them out")
-        return NetworkAuthority(_actions(body, NETWORK_ACTIONS), body.network)
+        return statements.NetworkAuthority(_actions(body, statements.NETWORK_ACTIONS), body.network)
     assert body.type is not None
-    return TypeAuthority(
-        _actions(body, TYPE_ACTIONS),
+    return statements.TypeAuthority(
+        _actions(body, statements.TYPE_ACTIONS),
         body.type,
         None if body.owner is None else key_of(body.owner),
         None if body.attributes is None else tuple(body.attributes),
@@ -179,14 +172,15 @@ def _actions(body: wire.AuthorityBody, every: frozenset[Action]) -> frozenset[Ac
     return every if body.actions == "*" else frozenset(Action(action) for action in body.actions)
 
 
-def mapping_of(body: Mapping[str, wire.MapBody]) -> tuple[AttributeMap, ...]:
+def mapping_of(body: Mapping[str, wire.MapBody]) -> tuple[statements.AttributeMap, ...]:
     """How the attributes of guests are understood, as sent."""
     if sum(len(one.values or ()) + 1 for one in body.values()) > MAX_MAPPED:
         raise BadDefinition(f"the mapping has more pairs than MAX_MAPPED ({MAX_MAPPED})")
     if any(None in pair for one in body.values() for pair in one.values or ()):
         raise BadDefinition("null is no value of an attribute", remedy="leave the pair out")
     return tuple(
-        AttributeMap(name, one.to, None if one.values is None else tuple(one.values)) for name, one in body.items()
+        statements.AttributeMap(name, one.to, None if one.values is None else tuple(one.values))
+        for name, one in body.items()
     )
 
 

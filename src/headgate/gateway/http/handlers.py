@@ -19,19 +19,9 @@ from headgate.commands import subscriptions as subscribing
 from headgate.commands.sessions import Caller
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
 from headgate.decide.deliver import is_told_everything
+from headgate.gateway.http import operations as asked
 from headgate.gateway.http.change_requests import type_of
-from headgate.gateway.http.operations import (
-    PROTOCOL,
-    Call,
-    Operation,
-    Parameter,
-    answer,
-    authenticated,
-    content_type,
-    origin_of,
-    shaped,
-    token_of,
-)
+from headgate.gateway.http.operations import Call, Operation, Parameter, answer
 from headgate.gateway.http.rendering import as_json
 from headgate.gateway.runtime import Gateway
 from headgate.lang import render_condition
@@ -57,7 +47,7 @@ async def about(call: Call) -> wire.AboutAnswer:
     """What this is."""
     gateway = call.gateway
     root = coordinator_of(gateway.follower.state)
-    return wire.AboutAnswer(gateway.config.domain.name, gateway.broker.public.did, PROTOCOL, gateway.name, root)
+    return wire.AboutAnswer(gateway.config.domain.name, gateway.broker.public.did, asked.PROTOCOL, gateway.name, root)
 
 
 @Operation("POST", "/v1/challenges", status=201, errors=(401,), session=False)
@@ -177,7 +167,7 @@ _BODIES: Final = {
 )
 async def publish(call: Call) -> Published:
     """Publish events."""
-    gateway, origin, content = call.gateway, call.origin, content_type(call.request)
+    gateway, origin, content = call.gateway, call.origin, asked.content_type(call.request)
     if content not in _BODIES:
         raise UnsupportedMediaType(
             f"`{content[:100]}` is not read here",
@@ -187,9 +177,9 @@ async def publish(call: Call) -> Published:
     begun = perf_counter()
     made: Published
     if content == wire.EVENT_JSON:
-        made = await gateway.publisher.publish_one(call.caller, shaped(raw, wire.CloudEvent), origin)
+        made = await gateway.publisher.publish_one(call.caller, asked.shaped(raw, wire.CloudEvent), origin)
     elif content == wire.BATCH_JSON:
-        events = shaped(raw, list[wire.CloudEvent])
+        events = asked.shaped(raw, list[wire.CloudEvent])
         made = wire.PublishAnswer(await gateway.publisher.publish_cloudevents(call.caller, events, origin))
     else:
         made = await gateway.publisher.publish_arrow(call.caller, raw, call.request.query_params.get("type"), origin)
@@ -330,7 +320,7 @@ async def _wanted(call: Call, name: str, body: wire.SubscriptionRequest) -> Subs
 
 def check_place(gateway: Gateway, found: Subscription, connection: HTTPConnection) -> None:
     """Refuse to read a subscription from another address than it was made from, where its rights depend on that."""
-    check_origin(gateway.follower.state, found, origin_of(connection, gateway.config.gateway.proxies))
+    check_origin(gateway.follower.state, found, asked.origin_of(connection, gateway.config.gateway.proxies))
 
 
 def utc_of(time: datetime) -> datetime:
@@ -427,9 +417,9 @@ async def metrics(call: Call) -> Response:
     They are for whoever has the node's own token for them, or governs or audits everything.
     """
     gateway = call.gateway
-    if not await call.run(is_token, gateway.files.metrics_token, token_of(call.request)):
+    if not await call.run(is_token, gateway.files.metrics_token, asked.token_of(call.request)):
         await gateway.catch_up()
-        caller = await authenticated(call.request)
+        caller = await asked.authenticated(call.request)
         if not is_told_everything(gateway.follower.state, caller.principal):
             raise GovernDenied(
                 f"`{caller.principal}` may not know the figures of the node",

@@ -128,7 +128,7 @@ class PublishService:
         named = list(types)
         if named:
             await self.gateway.catch_up()
-        state, denied = self.gateway.writer.state, dict[str, HeadgateError]()
+        state, denied = self.gateway.follower.state, dict[str, HeadgateError]()
         for name in named:
             try:
                 if not may_publish(state, caller.principal, state.types[name].name):
@@ -139,10 +139,11 @@ class PublishService:
 
     def holds(self, caller: Caller, type_name: str, origin: str | None) -> bool | None:
         """May the type be published here and now, by time, rate and origin? None if those do not matter."""
-        state, now = self.gateway.writer.state, self.gateway.writer.now()
+        state, writer = self.gateway.follower.state, self.gateway.writer.core
+        now = writer.clock()  # the time that an event would be given
         if type_name not in state.types:
             return None
-        rate = self.gateway.writer.rate(caller.principal, type_name, now) + 1 if asks_rate(state) else None
+        rate = writer.log.rate(caller.principal, type_name, now) + 1 if asks_rate(state) else None
         return holds_now(state, caller.principal, type_name, now=now, origin=origin, rate=rate)
 
     def _bounded(self, size: int) -> None:

@@ -13,13 +13,11 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
 from typing import Final, TypeAlias
 
-from headgate.commands.expiry import StandingClock
 from headgate.commands.publishing.policy_rules import Answers, Unasked
 from headgate.commands.publishing.stream_writer import Attempt, Outcome, StreamWriter, too_late
 from headgate.commands.publishing.submissions import Submission, SubmissionOutcome
@@ -27,9 +25,7 @@ from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.policy_rule_answers import TooLate, find
 from headgate.model.errors import HeadgateError, TooBusy
 from headgate.model.state import State
-from headgate.node.domain import Domain, Follower
 from headgate.pipeline.log.appends import hash_keys
-from headgate.pipeline.log.event_log import EventLog
 
 MAX_WAITING_EVENTS: Final = 200_000  # events that wait for the writer
 MAX_GROUP: Final = 256  # requests written in one transaction
@@ -41,47 +37,19 @@ Waiting: TypeAlias = tuple[Attempt, asyncio.AbstractEventLoop, "asyncio.Future[S
 class Writer:
     """Writes one stream for everyone who publishes at a gateway."""
 
-    def __init__(
-        self,
-        domain: Domain,
-        follower: Follower,
-        stream: str,
-        *,
-        window: float,
-        lease: float,
-        advertise: bool = True,
-        clock: Callable[[], datetime],
-        standing: StandingClock | None = None,
-        paced: Callable[[str], None] = lambda _: None,
-        workers: Workers | None = None,
-    ) -> None:
-        self._follower = follower
-        self._log = EventLog.open(domain.paths.log)
-        self._core = StreamWriter(
-            domain,
-            follower,
-            self._log,
-            stream,
-            window=window,
-            lease=lease,
-            advertise=advertise,
-            clock=clock,
-            standing=standing or StandingClock(domain, follower, clock),
-            paced=paced,
-        )
-        self._lease = lease
-        self._own_workers = Workers() if workers is None else None
-        self._asking = PolicyRuleCheck(workers or self._own_workers or Workers())
+    def __init__(self, core: StreamWriter, workers: Workers) -> None:
+        self.core = core
+        self._asking = PolicyRuleCheck(workers)
         self._queue: queue.Queue[Waiting | None] = queue.Queue()
         self._waiting = 0
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name=f"writer of {stream}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"writer of {core.stream}", daemon=True)
         self._stopping = False
 
     def start(self) -> None:
         """Take the stream and begin to write."""
         hash_keys("", "", [""])  # what that loads, the first publisher would wait for
-        self._core.take()
+        self.core.take()
         self._thread.start()
 
     def stop(self) -> None:
@@ -89,12 +57,10 @@ class Writer:
         with self._lock:  # nothing comes after it
             self._stopping = True
             self._queue.put(None)
-        if self._own_workers is not None:
-            self._own_workers.stop()
         if self._thread.is_alive():
             self._thread.join()
-        self._core.release()
-        self._log.close()
+        self.core.release()
+        self.core.log.close()
 
     async def publish(self, submission: Submission) -> SubmissionOutcome:
         """Store a submission; returns when it is durable."""
@@ -117,7 +83,7 @@ class Writer:
 
     async def _answered(self, submission: Submission) -> Submission:
         """With what the publisher's policy rule says of it, if there is one."""
-        state, publisher, answers = self._follower.state, submission.publisher, submission.answers
+        state, publisher, answers = self.core.known.state, submission.publisher, submission.answers
         if publisher not in state.policy_rules or answers is None or answers.is_for(state, publisher):
             return submission
         return replace(submission, answers=await self._asking.ask(state, publisher, submission.requirements()))
@@ -125,7 +91,7 @@ class Writer:
     async def _stored(self, attempt: Attempt) -> SubmissionOutcome:
         # Two threads of Python at the same columns take turns at every call into Arrow, which costs more than the work:
         # what takes little time is decided here, so that the writer's thread is left with writing.
-        self._core.prepare(attempt)
+        self.core.prepare(attempt)
         loop = asyncio.get_running_loop()
         future: asyncio.Future[SubmissionOutcome] = loop.create_future()
         # After the other requests that are there already, so that they are written together.
@@ -145,9 +111,9 @@ class Writer:
     def _run(self) -> None:
         while True:
             try:
-                first = self._queue.get(timeout=self._lease / 3)
+                first = self._queue.get(timeout=self.core.lease / 3)
             except queue.Empty:
-                self._core.renew()
+                self.core.renew()
                 continue
             if first is None:
                 break
@@ -165,36 +131,16 @@ class Writer:
             self._write(group)
             if ended:
                 break
-            self._core.renew()
+            self.core.renew()
 
     def _write(self, group: Sequence[Waiting]) -> None:
         attempts = [attempt for attempt, _, _ in group]
-        outcomes = self._core.write(attempts)
+        outcomes = self.core.write(attempts)
         with self._lock:
             self._waiting -= sum(attempt.submission.size for attempt in attempts)
         for (_, loop, future), outcome in zip(group, outcomes, strict=True):
             if not loop.is_closed():
                 loop.call_soon_threadsafe(_settle, future, outcome)
-
-    # -- what others ask --------------------------------------------------------------------------------------
-
-    @property
-    def state(self) -> State:
-        """The newest state known here."""
-        return self._follower.state
-
-    def now(self) -> datetime:
-        """The time that an event would be given."""
-        return self._core.clock()
-
-    def rate(self, publisher: str, type_name: str, now: datetime) -> int:
-        """How many events of a type a publisher has had accepted of late in the domain."""
-        return self._log.rate(publisher, type_name, now)
-
-    @property
-    def holds_stream(self) -> bool:
-        """Does this gateway believe that it may write?"""
-        return self._core.holds_stream
 
 
 def _too_busy() -> TooBusy:

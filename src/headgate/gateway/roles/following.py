@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Final, TypeVar
+from typing import Final
 
 import msgspec
 
@@ -40,19 +40,7 @@ from headgate.node.logs import Log, fault
 from headgate.node.peers import PeerQuestion, Peers
 from headgate.protocol import role_messages as rw
 from headgate.protocol.problems import problem
-from headgate.roles.certificates.remote_records import (
-    FollowState,
-    Snapshot,
-    hear,
-    identity,
-    is_fresh,
-    message_of,
-    mirrored,
-    news,
-    record_of,
-    state_of,
-    take,
-)
+from headgate.roles.certificates import remote_records as remote
 from headgate.roles.certificates.validation import Validator
 from headgate.trust.role_keys import RoleKeys, verify_role_keys
 
@@ -92,7 +80,7 @@ class Following:
         self._random = random
         self._one = asyncio.Lock()
         """One thing after another."""
-        self._known = FollowState()
+        self._known = remote.FollowState()
         self._told: dict[Reference, bool | None] = {}
         self._settled: object = None
         self._keys: RoleKeys | None = None
@@ -122,7 +110,7 @@ class Following:
         log.warning("not-followed", **told)
         words = error.message if isinstance(error, HeadgateError) else type(error).__name__
         with suppress(HeadgateError):
-            await self._home.run(self._home.peers.fail, self.peer.name, words)
+            await asyncio.to_thread(self._home.peers.fail, self.peer.name, words)
 
     async def follow(self, client: Client) -> None:
         """Follow over one connection, until it fails; whoever is no peer any longer is told so."""
@@ -166,12 +154,12 @@ class Following:
     async def take(self, deliveries: Sequence[Delivery], abroad: Abroad) -> None:
         """Take up what was delivered; one at a time."""
         try:
-            messages = [message_of(one.data) for one in deliveries]
+            messages = [remote.message_of(one.data) for one in deliveries]
         except BadDefinition as error:
             log.warning("bad-notice", issuer=self.peer.name, detail=error.message)
             await self.read(abroad)
             return
-        step = hear(self._known, messages, self._home.clock())
+        step = remote.hear(self._known, messages, self._home.clock())
         self._known = step.known
         for record, state in step.states.items():
             if record in self._told:
@@ -186,7 +174,7 @@ class Following:
         """Read all states, and go on to follow what is needed here and nothing else; one at a time."""
         for _ in range(_TRIES):
             read = await abroad.read()
-            needed = await self._home.run(self._needed)
+            needed = await asyncio.to_thread(self._needed)
             states = {ref: state for ref, state in read.states.items() if ref in needed}
             missing = [ref for ref in needed if ref not in read.states]
             if await self._rejoin(abroad, [needed[ref] for ref in missing], read, states):
@@ -195,7 +183,7 @@ class Following:
             raise Unreachable(f"`{self.peer.name}` begins anew all the time", [])
         if extra := [ref for ref in read.states if ref not in needed]:
             await abroad.unwatch(extra)
-        self._known = take(self._known, read, self._home.clock())
+        self._known = remote.take(self._known, read, self._home.clock())
         self._told, self._settled = states, None
         if abroad.heartbeat * 2 > self.peer.bound and not self._warned:
             self._warned = True
@@ -203,7 +191,11 @@ class Following:
         await self._settle()
 
     async def _rejoin(
-        self, abroad: Abroad, missing: Sequence[ClaimedRecord], read: Snapshot, states: dict[Reference, bool | None]
+        self,
+        abroad: Abroad,
+        missing: Sequence[ClaimedRecord],
+        read: remote.Snapshot,
+        states: dict[Reference, bool | None],
     ) -> bool:
         """Follow records again that the service no longer counts as followed; false if it began anew meanwhile."""
         by_record = {one.record: one for one in missing}
@@ -221,7 +213,7 @@ class Following:
         for membership in state.roles.memberships.values():
             if membership.service != self.peer.name:
                 continue
-            for ref in mirrored(state.roles, self.peer.name, membership):
+            for ref in remote.mirrored(state.roles, self.peer.name, membership):
                 held = membership.role, membership.instance, membership.args, state.key_of(membership.holder)
                 remembered[ref] = ClaimedRecord(ref, *held)
         return remembered
@@ -230,12 +222,12 @@ class Following:
 
     async def _settle(self) -> None:
         """Bring the ledger to what was told, and then note the sign of life."""
-        state = await self._home.run(self._settled_in_ledger)
+        state = await asyncio.to_thread(self._settled_in_ledger)
         if state is not None:
             self._settled = state.roles
         heard, counts = self._known.heard, self._known.counts
         if heard is not None:
-            await self._home.run(self._home.peers.hear, self.peer, heard, counts)
+            await asyncio.to_thread(self._home.peers.hear, self.peer, heard, counts)
 
     def _settled_in_ledger(self) -> State | None:
         """Commit what differs; the state from then on, or None if nothing has changed on either side."""
@@ -247,9 +239,9 @@ class Following:
         """What was told and is not known; what is too old to be believed only takes away."""
         peer = self._checked(state)
         states: Mapping[Reference, bool | None] = self._told
-        if not is_fresh(peer, self._known.heard, now):
+        if not remote.is_fresh(peer, self._known.heard, now):
             states = {ref: truth for ref, truth in states.items() if truth is False}
-        changed = news(state.roles, peer.name, states)
+        changed = remote.news(state.roles, peer.name, states)
         if not changed:
             return []
         heard = self._known.heard or now
@@ -257,7 +249,7 @@ class Following:
 
     def _checked(self, state: State) -> Peer:
         peer = state.roles.peers.get(self.peer.name)
-        if peer is None or (identity(peer), peer.url) != (identity(self.peer), self.peer.url):
+        if peer is None or (remote.identity(peer), peer.url) != (remote.identity(self.peer), self.peer.url):
             raise Gone
         return peer
 
@@ -270,11 +262,11 @@ class Following:
         while True:
             if (stamp := self._home.peers.changed()) != asked:
                 asked = stamp
-                for question in await self._home.run(self._home.peers.asked, self.peer.name, self._home.clock()):
+                for question in await asyncio.to_thread(self._home.peers.asked, self.peer.name, self._home.clock()):
                     async with self._one:
                         told = await self._answered(question, abroad)
-                    await self._home.run(self._home.peers.answer, question.id, told)
-            state = await self._home.run(self._home.state)
+                    await asyncio.to_thread(self._home.peers.answer, question.id, told)
+            state = await asyncio.to_thread(self._home.state)
             if state.roles is not seen:
                 seen = state.roles
                 async with self._one:
@@ -290,7 +282,7 @@ class Following:
         self.peer = self._checked(state)
         if not self._told:
             return
-        needed = mirrored(state.roles, self.peer.name)
+        needed = remote.mirrored(state.roles, self.peer.name)
         if gone := [ref for ref in self._told if ref not in needed]:
             await abroad.unwatch([ref for ref in gone if self._told[ref] is not False])
             for ref in gone:
@@ -325,7 +317,7 @@ class Following:
         self._validator.validate_role(question.certificate, question.did, shown, _anything, now)
 
     async def _mirror(
-        self, question: PeerQuestion, roles: Sequence[ClaimedRecord], read: Snapshot, abroad: Abroad
+        self, question: PeerQuestion, roles: Sequence[ClaimedRecord], read: remote.Snapshot, abroad: Abroad
     ) -> tuple[int, list[str]]:
         """Let confirmed roles count here, in one batch."""
         now, known = self._home.clock(), self._known
@@ -345,7 +337,7 @@ class Following:
             return changes
 
         note = f"{question.principal} shows roles of {self.peer.name}"
-        state = await self._home.run(self._home.commit, make, note)
+        state = await asyncio.to_thread(self._home.commit, make, note)
         for one in roles:
             self._told[one.record] = read.states.get(one.record)
         self._settled = None
@@ -353,7 +345,7 @@ class Following:
             await self.read(abroad)  # messages have overtaken the answer
         records = {one.record for one in roles}
         held = (state.roles.memberships[id] for id in state.roles.held.get(question.principal, ()))
-        ids = [one.id for one in held if records & mirrored(state.roles, self.peer.name, one).keys()]
+        ids = [one.id for one in held if records & remote.mirrored(state.roles, self.peer.name, one).keys()]
         return state.version, ids
 
     def _id(self, role: str) -> str:
@@ -375,9 +367,6 @@ def _first(error: BaseException) -> BaseException:
     return cause
 
 
-T = TypeVar("T")
-
-
 @dataclass(slots=True)
 class Home:
     """The domain that follows. May be used from any thread."""
@@ -388,10 +377,6 @@ class Home:
     peers: Peers
     clock: Callable[[], datetime] = utc_now
     _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    async def run(self, work: Callable[..., T], *args: object) -> T:
-        """Do work on files in another thread."""
-        return await asyncio.to_thread(work, *args)
 
     def state(self) -> State:
         """The newest state."""
@@ -421,13 +406,13 @@ class Abroad:
         self.service = service
         self.heartbeat = 0.0
 
-    async def read(self) -> Snapshot:
+    async def read(self) -> remote.Snapshot:
         """The states of all records that one follows there."""
         told = await self._session.ask(rw.RecordsAnswer, "GET", _RECORDS, params={"service": self.service})
         self.heartbeat = told.heartbeat
         return self._snapshot(told)
 
-    async def rejoin(self, records: Iterable[ClaimedRecord]) -> Snapshot:
+    async def rejoin(self, records: Iterable[ClaimedRecord]) -> remote.Snapshot:
         """Go on to follow so many records at most as one request may name."""
         told = [
             rw.RecordBody(reference_text(one.record), one.role, rw.arguments_told(one.args), one.subject, one.instance)
@@ -442,14 +427,14 @@ class Abroad:
             body = {"service": self.service, "records": [reference_text(one) for one in some]}
             await self._session.request("POST", "/v1/roles/unwatch", body=body)
 
-    async def validate(self, certificate: str, subject: str) -> tuple[list[ClaimedRecord], Snapshot]:
+    async def validate(self, certificate: str, subject: str) -> tuple[list[ClaimedRecord], remote.Snapshot]:
         """Ask whether a certificate is good; its records are followed from then on."""
         body = {"certificate": certificate, "subject": subject}
         reply = await self._session.ask(rw.ValidatedAnswer, "POST", "/v1/roles/validate", body=body)
         if reply.service != self.service:
             raise unexpected(self.service, f"an answer for `{reply.service}`")
         roles = [
-            ClaimedRecord(record_of(one.record), one.role, reply.instance, rw.arguments_of(one.args), subject)
+            ClaimedRecord(remote.record_of(one.record), one.role, reply.instance, rw.arguments_of(one.args), subject)
             for one in reply.roles
         ]
         return roles, self._snapshot(reply)
@@ -459,11 +444,11 @@ class Abroad:
         told = await self._session.ask(rw.RoleKeysAnswer, "GET", "/v1/roles/keys")
         return verify_role_keys(told.keys, domain=domain, now=now, known=known)
 
-    def _snapshot(self, told: rw.RecordsAnswer) -> Snapshot:
+    def _snapshot(self, told: rw.RecordsAnswer) -> remote.Snapshot:
         if told.service != self.service or told.at.tzinfo is None or not told.epoch or told.number < 0:
             raise unexpected(self.service, "states without epoch, number or time")
-        states = {record_of(record): state_of(state) for record, state in told.states.items()}
-        return Snapshot(told.epoch, told.number, told.at.astimezone(UTC), states)
+        states = {remote.record_of(record): remote.state_of(state) for record, state in told.states.items()}
+        return remote.Snapshot(told.epoch, told.number, told.at.astimezone(UTC), states)
 
 
 def chunks(records: Sequence[Reference]) -> Iterable[Sequence[Reference]]:

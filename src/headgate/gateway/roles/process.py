@@ -30,12 +30,7 @@ from headgate.node.domain import Domain
 from headgate.node.domain import Follower as Ledger
 from headgate.node.logs import Log, fault, start_logging
 from headgate.node.peers import Peers
-from headgate.node.processes import (
-    Lock,
-    announce,
-    leave_within,
-    run_part,
-)
+from headgate.node.processes import Lock, announce, leave_within, run_part
 from headgate.trust.keys import PrivateKey
 
 LOCK: Final = "follower.lock"
@@ -62,7 +57,7 @@ class Followers:
         try:
             while not stop.is_set():
                 try:
-                    self._look((await self._home.run(self._home.state)).roles.peers.values())
+                    self._look((await asyncio.to_thread(self._home.state)).roles.peers.values())
                 except HeadgateError as error:
                     log.warning("ledger-not-read", **fault(error))
                 try:

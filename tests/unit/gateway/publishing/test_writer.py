@@ -13,7 +13,9 @@ import pyarrow as pa
 import pytest
 
 from headgate.commands.publishing.policy_rules import Answers
+from headgate.commands.publishing.stream_writer import StreamWriter
 from headgate.commands.publishing.submissions import Submission, SubmissionOutcome, of_drafts, of_table
+from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.policy_rule_answers import find
 from headgate.gateway.publishing.writer import Writer
 from headgate.lang import parse_condition
@@ -33,6 +35,7 @@ from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, micros
 from headgate.node.domain import Domain, Follower
+from headgate.pipeline.log.event_log import EventLog
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -70,12 +73,15 @@ async def writing(directory: Path, stream: str, lease: float = 5.0) -> AsyncIter
     """A writer with a domain and a follower of its own, as another process has them."""
     with Domain.open(directory) as mine:
         follower = Follower(mine)
-        writer = Writer(mine, follower, stream, window=600, lease=lease, clock=lambda: datetime.now(UTC))
+        log, workers = EventLog.open(mine.paths.log), Workers()
+        core = StreamWriter(mine, follower, log, stream, window=600, lease=lease, clock=lambda: datetime.now(UTC))
+        writer = Writer(core, workers)
         writer.start()
         try:
             yield writer
         finally:
             await asyncio.to_thread(writer.stop)
+            workers.stop()
             follower.close()
 
 
@@ -317,7 +323,7 @@ def test_a_policy_rule_that_changes_on_the_way_is_asked_anew(domain: Domain) -> 
 
     async def run() -> list[SubmissionOutcome]:
         async with writing(domain.paths.directory, "g1") as writer:
-            before = writer.state
+            before = writer.core.known.state
             sent = (of_drafts("till", asking_for("$nation = 'IT'", id)) for id in "ab")
             one, two = (replace(submission, answers=answered(before, submission)) for submission in sent)
             limited(domain, "$nation = 'NO'")

@@ -21,7 +21,9 @@ from headgate.commands.peer_roles import (
     declaring,
     wanted,
 )
+from headgate.commands.publishing.stream_writer import StreamWriter
 from headgate.commands.publishing.submissions import Submission, SubmissionOutcome
+from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.writer import Writer
 from headgate.gateway.roles.announcing import Announcer
 from headgate.lang import parse_condition
@@ -48,6 +50,7 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.node.domain import Domain, Follower
 from headgate.node.peers import Row, Watchers
+from headgate.pipeline.log.event_log import EventLog
 from strategies.role_serving import Office, denial, office
 from strategies.serving import eventually
 
@@ -181,7 +184,9 @@ class Node:
         self.now = START
         self.broken = False
         self.commit(DeclarePrincipal("cl"), DeclarePrincipal("ann"), SetConnect(True))
-        self.writer = Writer(self.domain, self.follower, "main", window=600.0, lease=600.0, clock=lambda: self.now)
+        log = EventLog.open(self.domain.paths.log)
+        core = StreamWriter(self.domain, self.follower, log, "main", window=600, lease=600, clock=lambda: self.now)
+        self.writer = Writer(core, Workers())
         self.writer.start()
         self.announcer = self.another()
 
