@@ -153,7 +153,7 @@ class Across:
                 self.parts[name] = self.there.start("there", roles__heartbeat=HEARTBEAT, **self.settings)
                 self.cable.to = self.parts[name].port
             case "follower":
-                arguments = ["-m", "headgate.gateway.roles.process", str(self.here.directory)]
+                arguments = ["-m", "headgate.gateway.roles.following", str(self.here.directory)]
                 self.parts[name] = self._run(name, arguments)
             case "decider":
                 self.parts[name] = self._run(name, [str(DECIDER), str(self.there.files.data), str(os.getpid())])

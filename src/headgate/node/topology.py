@@ -72,7 +72,7 @@ class Node:
         return [
             part(PIPELINE, "headgate.node.pipeline_process"),
             *gateways,
-            part(FOLLOWER, "headgate.gateway.roles.process"),
+            part(FOLLOWER, "headgate.gateway.roles.following"),
         ]
 
     def write(self) -> None:

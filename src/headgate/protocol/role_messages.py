@@ -100,11 +100,8 @@ class PassRequest(Request):
     to: Name
 
 
-class RenewRequest(Request):
+class RenewRequest(RevocationRequest):
     """Asks for a fresh certificate, by the one that is held or by the id of a membership."""
-
-    certificate: Certificate | None = None
-    id: Name | None = None
 
 
 class ParseRequest(Request):

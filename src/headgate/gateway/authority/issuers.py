@@ -98,7 +98,7 @@ class Issuers:
         pause = FIRST_PAUSE
         while True:
             try:
-                async with self._client(issuer) as client:
+                async with _client(issuer, self._gateway.files.directory) as client:
                     try:
                         async for text in _streamed(client):
                             await self.hear(issuer, text)
@@ -111,16 +111,6 @@ class Issuers:
                 log.warning("not-heard", **_fault(issuer.name, error))
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that not all come at once
             pause = min(LONGEST_PAUSE, pause * 2)
-
-    def _client(self, issuer: IssuerSettings) -> httpx.AsyncClient:
-        pinned = None if issuer.ca is None else _read(self._gateway.files.directory / issuer.ca)
-        return httpx.AsyncClient(
-            base_url=issuer.url,
-            verify=client_context(pinned) if issuer.url.startswith("https") else False,
-            timeout=httpx.Timeout(CONNECT_SECONDS, read=READ_SECONDS),
-            trust_env=False,
-            follow_redirects=False,
-        )
 
     async def hear(self, issuer: IssuerSettings, text: str) -> None:
         """Take up what an issuer says."""
@@ -157,12 +147,12 @@ def silences(
 
 def ask(issuer: IssuerSettings, directory: Path, now: datetime) -> RevocationList:
     """An issuer's list, asked for once and verified: what `headgate doctor` looks at."""
-    pinned = None if issuer.ca is None else _read(directory / issuer.ca)
-    verify = client_context(pinned) if issuer.url.startswith("https") else False
-    with httpx.Client(base_url=issuer.url, verify=verify, timeout=CONNECT_SECONDS, trust_env=False) as client:
-        answered = client.get(_LIST)
-    answered.raise_for_status()
-    return verify_revocations(_list_of(answered.content), issuer=issuer.key, now=now)
+
+    async def answered() -> str:
+        async with _client(issuer, directory, CONNECT_SECONDS) as client:
+            return await _asked(client)
+
+    return verify_revocations(asyncio.run(answered()), issuer=issuer.key, now=now)
 
 
 def _fault(issuer: str, error: BaseException) -> Fields:
@@ -172,6 +162,20 @@ def _fault(issuer: str, error: BaseException) -> Fields:
 
 
 # -- reading --------------------------------------------------------------------------------------------------
+
+
+def _client(issuer: IssuerSettings, directory: Path, read_seconds: float = READ_SECONDS) -> httpx.AsyncClient:
+    pinned = None
+    if issuer.ca is not None:
+        with (directory / issuer.ca).open("rb") as file:
+            pinned = file.read(MAX_CERTIFICATE_FILE_BYTES + 1)
+    return httpx.AsyncClient(
+        base_url=issuer.url,
+        verify=client_context(pinned) if issuer.url.startswith("https") else False,
+        timeout=httpx.Timeout(CONNECT_SECONDS, read=read_seconds),
+        trust_env=False,
+        follow_redirects=False,
+    )
 
 
 async def _streamed(client: httpx.AsyncClient) -> Any:
@@ -201,19 +205,10 @@ async def _asked(client: httpx.AsyncClient) -> str:
             body += piece
             if len(body) > MAX_LIST_BYTES + 1_000:
                 raise BadStatement("the list is longer than MAX_LIST_BYTES", reason="too-large")
-    return _list_of(body)
-
-
-def _list_of(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=wire.ListAnswer).list
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadStatement("what was answered is no revocation list", reason="malformed") from error
-
-
-def _read(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(MAX_CERTIFICATE_FILE_BYTES + 1)
 
 
 LOOK_SECONDS: Final = 0.1  # how often it is looked whether another gateway has made a new list

@@ -234,29 +234,30 @@ class PushSocket:
 
     async def _carry_out(self, frame: Frame) -> None:
         match frame:
-            case Open(subscription=id, credit=credit):
-                await self._about(id, self._open(id, credit or self._gateway.config.subscribe.credit))
-            case More(subscription=id, credit=credit):
-                await self._about(id, self._credit(id, credit))
-            case Close(subscription=id):
-                await self._about(id, self._close(id))
-            case Acknowledge(subscription=id, positions=positions):
-                await self._start(self._about(id, self._ack(id, positions)))
-            case Publish(events=raw, ref=ref):
-                await self._start(self._publish(raw, ref))
-            case WatchTypes(types=types):
+            case Open(id, credit):
+                opening = self._open(id, credit or self._gateway.config.subscribe.credit)
+                await self._answered(opening, subscription=id)
+            case More(id, credit):
+                await self._answered(self._credit(id, credit), subscription=id)
+            case Close(id):
+                await self._answered(self._close(id), subscription=id)
+            case Acknowledge(id, positions):
+                await self._start(self._answered(self._ack(id, positions), subscription=id))
+            case Publish(raw, ref):
+                await self._start(self._answered(self._publish(raw, ref), ref=ref))
+            case WatchTypes(types):
                 if self._watching is not None:
                     self._watching.cancel()
                 self._watching = asyncio.create_task(self._watch(types))
             case _:
                 assert_never(frame)
 
-    async def _about(self, id: str, work: Coroutine[Any, Any, None]) -> None:
-        """Do something about a subscription, and say so if it is refused."""
+    async def _answered(self, work: Coroutine[Any, Any, None], **about: Any) -> None:
+        """Do something, and say so if it is refused."""
         try:
             await work
         except HeadgateError as error:
-            await self._say(refused(error, subscription=id))
+            await self._say(refused(error, **about))
 
     async def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside the rest; wait if there is too much of that."""
@@ -303,30 +304,28 @@ class PushSocket:
         await self._say(said("acked", subscription=id, count=count))
 
     async def _publish(self, raw: msgspec.Raw, ref: str | int | None) -> None:
-        size, gateway = len(bytes(raw)), self._gateway
+        size, paces, principal = len(bytes(raw)), self._gateway.paces, self._caller.principal
+        if size > LARGE:
+            await paces.wait_for_room(principal)
         try:
-            if size > LARGE:
-                await gateway.paces.wait_for_room(self._caller.principal)
-        except TooBusy as error:
-            await self._say(refused(error, ref=ref))
-            return
-        try:
-            events = msgspec.json.decode(raw, type=list[wire.CloudEvent])
-            await self._gateway.catch_up()
-            self._gateway.sessions.check(self._caller)
-            origin = origin_of(self._ws, self._gateway.config.gateway.proxies)
-            results = await self._gateway.publisher.publish_cloudevents(self._caller, events, origin)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            gateway.paces.count_refused(self._caller.principal, size)
-            await self._say(refused(BadRequest(f"the events are not as they should be: {error}"), ref=ref))
+            results = await self._published(raw)
         except HeadgateError as error:
             if problem(error).status < 500:  # what the gateway could not do is not held against who asked
-                gateway.paces.count_refused(self._caller.principal, size)
-            await self._say(refused(error, ref=ref))
-        else:
-            if nothing_kept(wire.PublishAnswer(results)):
-                gateway.paces.count_refused(self._caller.principal, size)
-            await self._say(said("published", ref=ref, results=results))
+                paces.count_refused(principal, size)
+            raise
+        if nothing_kept(wire.PublishAnswer(results)):
+            paces.count_refused(principal, size)
+        await self._say(said("published", ref=ref, results=results))
+
+    async def _published(self, raw: msgspec.Raw) -> list[wire.EventResult]:
+        try:
+            events = msgspec.json.decode(raw, type=list[wire.CloudEvent])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise BadRequest(f"the events are not as they should be: {error}") from None
+        await self._gateway.catch_up()
+        self._gateway.sessions.check(self._caller)
+        origin = origin_of(self._ws, self._gateway.config.gateway.proxies)
+        return await self._gateway.publisher.publish_cloudevents(self._caller, events, origin)
 
     async def _watch(self, types: list[str]) -> None:
         async for name, wanted in self._gateway.quench.watch(self._caller.principal, types):

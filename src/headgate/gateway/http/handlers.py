@@ -302,7 +302,7 @@ async def _wanted(call: Call, name: str, body: wire.SubscriptionRequest) -> Subs
         if (body.from_.version is None) == (body.from_.time is None):
             raise BadRequest("`from` names a version or a time", remedy='write {"version": 3} or {"time": "..."}')
         history, version = True, body.from_.version or 0
-        time = None if body.from_.time is None else utc_of(body.from_.time)
+        time = utc_of(body.from_.time)
     reader = call.gateway.reader
     return Subscription(
         name,
@@ -323,10 +323,10 @@ def check_place(gateway: Gateway, found: Subscription, connection: HTTPConnectio
     check_origin(gateway.follower.state, found, asked.origin_of(connection, gateway.config.gateway.proxies))
 
 
-def utc_of(time: datetime) -> datetime:
-    """A time as sent, in UTC."""
+def utc_of(time: datetime | None) -> datetime | None:
+    """A time as sent, if one was, in UTC."""
     try:
-        return time.astimezone(UTC)
+        return None if time is None else time.astimezone(UTC)
     except OverflowError:  # the first and last hours of the calendar, in some zones
         raise BadRequest(f"`{time}` is not in the years 1 to 9999 of UTC") from None
 

@@ -1,47 +1,61 @@
-"""Following a service of another domain, as one of its clients: its records are kept true to what it says (OASIS 4.10).
+"""Following services of other domains, as one of their clients: records are kept true to what they say (OASIS 4.10).
 
 Guarantees: one thing after another. Before any message counts all states are read; after anything that was lost they
 are read again. What is said is in the ledger before the sign of life is noted that came with it, so that every gateway
 may go by that. What is no longer needed here is followed no longer. Certificates are confirmed by the issuer in the
 same order: none comes to count by an answer that a message has overtaken. Whatever fails is tried again, after a pause
 that grows to LONGEST_PAUSE; meanwhile the silence is noticed by every gateway.
-Leaves out: what messages mean (`roles.certificates.remote_records`), and running it (`process`).
+`python -m headgate.gateway.roles.following DIR` is the follower of a node, one for each domain. It follows every peer
+of the ledger for as long as it is one, each by itself: one that cannot be reached keeps nobody waiting. It says `ready`
+on standard output once it looks at the ledger. If it ends nothing is believed for longer than it would be: the gateways
+notice silence themselves. It is a process of its own since gateways are no clients of other domains, and since one that
+waits for others must not slow down those who serve.
+Leaves out: what messages mean (`roles.certificates.remote_records`), and watching over the process (`node.processes`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import secrets
+import signal
+import sys
 import threading
 from base64 import b32encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import msgspec
 
-from headgate.client.aio import Client
+from headgate.client.aio import Client, connect
 from headgate.client.errors import Gap, Unreachable, unexpected
+from headgate.client.gateways import Patience
 from headgate.client.subscription import Delivery, Subscription
 from headgate.commands.commit import commit
 from headgate.commands.peer_roles import NOTICE, ClaimedRecord, wanted
 from headgate.commands.role_certificates import said_role
 from headgate.model.changes import Change, HearPeer, MirrorRole
-from headgate.model.errors import BadDefinition, HeadgateError, RoleDenied, StaleList, UnknownType
-from headgate.model.limits import MAX_MESSAGES, MAX_READ_RECORDS
+from headgate.model.errors import BadConfig, BadDefinition, HeadgateError, RoleDenied, StaleList, UnknownType
+from headgate.model.limits import MAX_MESSAGES, MAX_PEERS, MAX_READ_RECORDS
 from headgate.model.roles import Peer, Reference, reference_text
 from headgate.model.state import State
+from headgate.node.config import Config, Files
 from headgate.node.domain import Domain, Follower, utc_now
-from headgate.node.logs import Log, fault
+from headgate.node.logs import Log, fault, start_logging
 from headgate.node.peers import PeerQuestion, Peers
+from headgate.node.processes import Lock, announce, leave_within, run_part
 from headgate.protocol import role_messages as rw
 from headgate.protocol.problems import problem
 from headgate.roles.certificates import remote_records as remote
 from headgate.roles.certificates.validation import Validator
+from headgate.trust.keys import PrivateKey
 from headgate.trust.role_keys import RoleKeys, verify_role_keys
 
 FIRST_PAUSE: Final = 0.1
@@ -57,6 +71,13 @@ _TRIES: Final = 5  # how often reading is begun anew while the service begins ne
 _ID_BYTES: Final = 10
 _ID_NAME: Final = 40
 log = Log("following")
+
+LOCK: Final = "follower.lock"
+PEERS_SECONDS: Final = 0.1  # how often it is looked whether there are other peers
+STOP_SECONDS: Final = 5.0  # how long stopping may take before the process is ended by force
+
+HASTE: Final = Patience(seconds=5.0, first=0.05, most=1.0)
+"""How long one connection is mended before another is made, by which everything is read again."""
 
 
 class Gone(Exception):
@@ -454,3 +475,105 @@ class Abroad:
 def chunks(records: Sequence[Reference]) -> Iterable[Sequence[Reference]]:
     """As many at a time as one request may name."""
     return [records[at : at + MAX_READ_RECORDS] for at in range(0, len(records), MAX_READ_RECORDS)]
+
+
+# -- the process ----------------------------------------------------------------------------------------------
+
+process_log = Log("follower")
+
+
+class Followers:
+    """Follows every peer of the ledger."""
+
+    def __init__(self, home: Home, key: PrivateKey, files: Files) -> None:
+        self._home = home
+        self._key = key
+        self._files = files
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Until told to stop."""
+        try:
+            while not stop.is_set():
+                try:
+                    self._look((await asyncio.to_thread(self._home.state)).roles.peers.values())
+                except HeadgateError as error:
+                    process_log.warning("ledger-not-read", **fault(error))
+                try:
+                    await asyncio.wait_for(stop.wait(), PEERS_SECONDS)
+                except TimeoutError:
+                    continue
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _look(self, peers: Iterable[Peer]) -> None:
+        """Follow those that are peers now; one whose task has ended is no peer any longer, or is another."""
+        self._tasks = {name: task for name, task in self._tasks.items() if not task.done()}
+        for peer in peers:
+            if peer.name not in self._tasks and peer.url and len(self._tasks) < MAX_PEERS:
+                following = Following(peer, self._home, self.connect)
+                self._tasks[peer.name] = asyncio.create_task(following.run(), name=f"follow {peer.name}")
+                process_log.info("follows", issuer=peer.name)
+
+    def connect(self, peer: Peer) -> Client:
+        """A client of a peer's domain, by its key, as this domain's own principal there."""
+        pinned = self._files.peers / f"{quote(peer.name, safe=' ')}.crt"
+        return connect(
+            peer.url.split(),
+            self._key,
+            broker=peer.key,
+            certificate=pinned if pinned.is_file() else None,
+            requests=HASTE,
+            sockets=HASTE,
+        )
+
+
+def open_home(directory: Path, settings: Config) -> Home:
+    """The domain of a directory, as its follower sees it."""
+    data = Files(directory).data
+    if not data.is_dir():
+        raise BadConfig(f"`{directory}` has no `{data.name}`", remedy="`headgate init DIR` makes a domain")
+    domain = Domain.open(data)
+    return Home(settings.domain.name, domain, Follower(domain), Peers(data / Peers.FILE))
+
+
+async def _work(home: Home, key: PrivateKey, files: Files) -> None:
+    stop = asyncio.Event()
+
+    def asked() -> None:
+        leave_within(STOP_SECONDS)
+        stop.set()
+
+    for one in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(one, asked)
+    announce("ready", pid=os.getpid())
+    await Followers(home, key, files).run(stop)
+
+
+def work(directory: Path, override: dict[str, str]) -> int:
+    """Follow the peers of a domain until told to stop."""
+    settings = Config.load(directory, os.environ, override)
+    start_logging(settings.log.level, settings.log.format)
+    files = Files(directory)
+    key = PrivateKey.load(files.broker_key)
+    home = open_home(directory, settings)
+    try:
+        with Lock(files.data / LOCK, "the follower"):
+            process_log.info("starting", pid=os.getpid())
+            asyncio.run(_work(home, key, files))
+    finally:
+        home.close()
+    process_log.info("stopped")
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The process."""
+    follow = "headgate.gateway.roles.following", "Follow other domains' services."
+    return run_part(process_log, *follow, lambda given: work(given.directory, given.settings), arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -51,10 +51,6 @@ def _place(call: Call, instance: str) -> Service:
     return check_place((call.named("service"), instance))
 
 
-def _until(time: datetime | None) -> datetime | None:
-    return None if time is None else utc_of(time)
-
-
 def refused(gateway: Gateway, request: Request, denied: RoleDenied) -> None:
     """Count and log a refusal by its class; who asked is told to the node's own log alone."""
     gateway.metrics.role_denied(denied.failure)
@@ -180,7 +176,7 @@ async def leave_role(call: Call) -> None:
 async def grant_role(call: Call, body: rw.GrantRequest) -> rw.CertificateAnswer:
     """Give a role, or appoint."""
     asked = call.asker, _place(call, body.instance), _instance_of(body.role, body.args), body.to
-    how = {"appointment": body.appointment, "until": _until(body.until), "request": body.request}
+    how = {"appointment": body.appointment, "until": utc_of(body.until), "request": body.request}
     return _held(await call.run(call.gateway.roles.grant, *asked, **how), holder=True)
 
 
@@ -190,7 +186,7 @@ async def renew_role(call: Call, body: rw.RenewRequest) -> rw.CertificateAnswer:
     return _held(await call.run(call.gateway.roles.renew, call.asker, call.named("service"), **_one_of(body)))
 
 
-def _one_of(body: rw.RenewRequest | rw.RevocationRequest) -> dict[str, str]:
+def _one_of(body: rw.RevocationRequest) -> dict[str, str]:
     if (body.certificate is None) == (body.id is None):
         raise BadRequest("a `certificate` or an `id` is wanted", remedy="send one of the two")
     return {"id": body.id} if body.id is not None else {"certificate": body.certificate or ""}
@@ -205,7 +201,7 @@ async def elect_role(call: Call, body: rw.ElectRequest) -> rw.ElectedAnswer:
     if bool(body.to) == body.anyone:
         raise BadRequest("an election is of those who hold the roles `to`, or of `anyone`", remedy="say one of the two")
     asker, service, wish = call.asker, _place(call, body.instance), (body.role, rw.open_arguments_of(body.args))
-    how = {"until": _until(body.until), "revoke_on_exit": body.revoke_on_exit, "request": body.request}
+    how = {"until": utc_of(body.until), "revoke_on_exit": body.revoke_on_exit, "request": body.request}
     required = await call.gateway.reader.roles(call.principal, body.to, "required role")
     elected = await call.run(call.gateway.roles.elect, asker, service, wish, body.with_, required, **how)
     text, _ = _signed(elected.revocation)
