@@ -18,15 +18,8 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from headgate.authority.statement_state import StatementState
-from headgate.commands.commit import LedgerAccess, RequestPaces
-from headgate.commands.event_types import SignedTypes
-from headgate.commands.expiry import StandingClock
-from headgate.commands.issuing import Service
-from headgate.commands.peer_roles import PeerRoles, RecordWatching
+from headgate.commands import commit, event_types, expiry, issuing, peer_roles, role_certificates, roles, sessions
 from headgate.commands.publishing.stream_writer import StreamWriter
-from headgate.commands.role_certificates import Asker, RoleCertificates
-from headgate.commands.roles import RoleService, id_secret
-from headgate.commands.sessions import Sessions
 from headgate.commands.statements import SMALL_CHARS, Authority
 from headgate.gateway.authority.issuers import Bulletin, Issuers, silences
 from headgate.gateway.delivery.readers import Readers
@@ -34,11 +27,8 @@ from headgate.gateway.http.request_reading import RequestReader
 from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.publisher import PublishService, Quench
 from headgate.gateway.publishing.writer import Writer
-from headgate.gateway.roles.announcing import Announcer, publish_all, refusals
-from headgate.model.changes import EnterRole
-from headgate.model.errors import HeadgateError, NotInForce, RoleDenied, StorageBusy, StorageFull, VersionConflict
-from headgate.model.expressions import Argument
-from headgate.model.roles import Service as Place
+from headgate.gateway.roles.announcing import Announcer
+from headgate.model.errors import HeadgateError, NotInForce, StorageBusy, StorageFull, VersionConflict
 from headgate.node import statement_register as statements
 from headgate.node.config import Config, Files
 from headgate.node.cursors import Cursors
@@ -48,12 +38,10 @@ from headgate.node.logs import Log, fault
 from headgate.node.peers import Peers, Watchers
 from headgate.pipeline.log.event_log import EventLog
 from headgate.protocol import messages as wire
-from headgate.trust.handshake import Challenger, plaintext_binding
+from headgate.trust import handshake, role_keys, tls
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
 from headgate.trust.presented import PresentedStatements
-from headgate.trust.role_keys import FileStore, RollingTable
-from headgate.trust.tls import certificate_of, fingerprint
 
 POLL_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 0.5  # how long to wait with a ledger that could not be read
@@ -159,15 +147,15 @@ class Gateway:
         self.closing = asyncio.Event()
         self.threads = ThreadPoolExecutor(THREADS, thread_name_prefix="files")
         self.workers, self.metrics = Workers(), Metrics()
-        self.paces = RequestPaces(
+        self.paces = commit.RequestPaces(
             self.follower,
             versions=config.limits.versions_per_minute,
             refused=config.limits.refused_per_minute,
             clock=clock,
         )
-        self.standing = StandingClock(self.domain, self.follower, clock, self.peers.heard)
+        self.standing = expiry.StandingClock(self.domain, self.follower, clock, self.peers.heard)
         self._refreshing: asyncio.Future[bool] | None = None
-        self.ledger = LedgerAccess(self.domain, self.follower, self.paces.version)
+        self.ledger = commit.LedgerAccess(self.domain, self.follower, self.paces.version)
         self.reader = RequestReader(self.workers)
         self.sessions = self._sessions(port)
         self._publishing(stamp)
@@ -192,16 +180,16 @@ class Gateway:
         """
         return cls(config, files, name, OpenFiles.open(files, clock), port=port, clock=clock, stamp=stamp or clock)
 
-    def _sessions(self, port: int | None) -> Sessions:
+    def _sessions(self, port: int | None) -> sessions.Sessions:
         at = self.config.gateway
         if at.tls:
-            binding = fingerprint(certificate_of(self.files.tls_certificate))
+            binding = tls.fingerprint(tls.certificate_of(self.files.tls_certificate))
         else:
-            binding = plaintext_binding(at.host, at.port if port is None else port)
-        return Sessions(
+            binding = handshake.plaintext_binding(at.host, at.port if port is None else port)
+        return sessions.Sessions(
             self.follower,
             self.broker,
-            Challenger(self.broker, binding, secrets.token_bytes(32), self.clock),
+            handshake.Challenger(self.broker, binding, secrets.token_bytes(32), self.clock),
             self.cursors,
             audience=self.config.domain.name,
             seconds=at.session,
@@ -242,30 +230,34 @@ class Gateway:
             spent=self.paces.spent,
             workers=self.workers,
         )
-        self.service = Service(self.authority, self.register, self.broker, settings, name=name, clock=self.clock)
-        self.signed_types = SignedTypes(self.authority, self.register)
+        self.service = issuing.Service(
+            self.authority, self.register, self.broker, settings, name=name, clock=self.clock
+        )
+        self.signed_types = event_types.SignedTypes(self.authority, self.register)
         self.presenting, self.brought = asyncio.Semaphore(MAX_PRESENTING), asyncio.Semaphore(MAX_BROUGHT)
         self.own_statements, self.bulletin, self._issuers = OwnStatements(self), Bulletin(self), Issuers(self)
 
     def _role_services(self) -> None:
-        settings, keys = self.config.roles, FileStore(self.files.role_keys)
-        certificates = RoleCertificates(
-            RollingTable(self.broker, keys),
+        settings, keys = self.config.roles, role_keys.FileStore(self.files.role_keys)
+        certificates = role_certificates.RoleCertificates(
+            role_keys.RollingTable(self.broker, keys),
             keys,
             own=self.broker.public.did,
             audience=self.config.domain.name,
             lasting=timedelta(seconds=int(settings.certificate)),
         )
-        self.roles = RoleService(
+        self.roles = roles.RoleService(
             self.domain,
             self.follower,
             certificates,
             requests=settings.requests,
-            secret=id_secret(self.broker),
+            secret=roles.id_secret(self.broker),
             clock=self.clock,
         )
-        self.record_watching = RecordWatching(self.domain, self.follower, self.roles, self.watchers, clock=self.clock)
-        self.peer_roles = PeerRoles(
+        self.record_watching = peer_roles.RecordWatching(
+            self.domain, self.follower, self.roles, self.watchers, clock=self.clock
+        )
+        self.peer_roles = peer_roles.PeerRoles(
             roles=self.roles,
             follower=self.follower,
             peers=self.peers,
@@ -304,20 +296,6 @@ class Gateway:
         self.threads.shutdown()
         self.announcer.close()
         self.opened.close()
-
-    async def audit_refusal(
-        self,
-        asker: Asker,
-        service: Place,
-        wishes: Sequence[tuple[str, tuple[Argument, ...] | None]],
-        denied: RoleDenied,
-    ) -> None:
-        """Have a refusal of audited roles in the log before it is answered; if that cannot be, it is answered so."""
-        state, now = self.follower.state, self.clock()
-        asked = [
-            EnterRole(role, service[0], role, args, asker.principal, None, now, service[1]) for role, args in wishes
-        ]
-        await publish_all(self.writer.publish, refusals(state, asked, denied.failure))
 
     # -- the ledger, and other files --------------------------------------------------------------------------
 

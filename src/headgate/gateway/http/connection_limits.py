@@ -20,13 +20,13 @@ from collections import Counter
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from headgate.gateway.http.send_queue import LEAVE_SECONDS, WRITE_SECONDS, Outgoing, as_transport, limit_unsent
+from headgate.gateway.http.send_queue import LEAVE_SECONDS, WRITE_SECONDS, Outgoing, limit_unsent
 from headgate.node.logs import Application, Receive, Scope, Send
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import told
@@ -95,7 +95,7 @@ class Visit:
         self._strangers: Strangers | None = strangers
         self.quiet_since: float | None = now
         """Since when it is waited for a request, if it is."""
-        self.end: Callable[[], object] = _nothing
+        self.end: Callable[[], object] = lambda: None
         """Closes it, whatever it is doing."""
         strangers.setdefault(address, {})[self] = None
 
@@ -110,10 +110,6 @@ class Visit:
     def is_quiet(self, now: float) -> bool:
         """Has it kept us waiting?"""
         return self.quiet_since is not None and now - self.quiet_since >= QUIET_SECONDS
-
-
-def _nothing() -> None:
-    pass
 
 
 class _HeadTooLarge(Exception):
@@ -148,7 +144,7 @@ class LimitedConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request."""
         self._outgoing = Outgoing(transport, self.loop, self._patience)
-        super().connection_made(as_transport(self._outgoing))
+        super().connection_made(cast("asyncio.Transport", self._outgoing))
         if self._visit is not None:
             self._visit.end = self.abort
         self._await_head()

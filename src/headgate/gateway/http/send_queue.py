@@ -19,7 +19,7 @@ import socket
 import struct
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from starlette.responses import StreamingResponse
 from uvicorn.protocols.utils import ClientDisconnected
@@ -108,11 +108,6 @@ class Outgoing:
             self._look()
 
 
-def as_transport(outgoing: Outgoing) -> asyncio.Transport:
-    """The same, to whoever wants a transport."""
-    return cast("asyncio.Transport", outgoing)
-
-
 def limit_unsent(opened: socket.socket, patience: float) -> None:
     """Let the kernel keep little that is not sent, and give up on who does not confirm it, where it can."""
     with suppress(OSError, AttributeError):  # other systems have neither
@@ -125,12 +120,8 @@ def limit_unsent(opened: socket.socket, patience: float) -> None:
 
 def abort_of(scope: Mapping[str, Any]) -> Callable[[], None]:
     """What aborts the connection of a request; nothing where the server has no such thing."""
-    found: Callable[[], None] = scope.get("state", {}).get("abort", _nothing)
+    found: Callable[[], None] = scope.get("state", {}).get("abort", lambda: None)
     return found
-
-
-def _nothing() -> None:
-    pass
 
 
 @asynccontextmanager
@@ -175,7 +166,7 @@ class Streamed(StreamingResponse):
         *,
         media: str,
         size: int | None = None,
-        left: Callable[[], None] = _nothing,
+        left: Callable[[], None] = lambda: None,
     ) -> None:
         headers = {} if size is None else {"content-length": str(size)}
         self._over, self._left = over, left

@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Final
 
 from headgate.commands.peer_roles import declare, of_heartbeats, of_messages
 from headgate.commands.publishing.submissions import Submission, SubmissionOutcome, of_drafts
-from headgate.commands.role_certificates import records_of
+from headgate.commands.role_certificates import Asker, records_of
+from headgate.commands.roles import Wish
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, EnterRole, WatchRecords
 from headgate.model.events import Draft
 from headgate.model.limits import MAX_MESSAGES, MAX_WATCHER_SILENCE_SECONDS
-from headgate.model.roles import RecordWatch, Reference
+from headgate.model.roles import RecordWatch, Reference, Service
 from headgate.model.state import State
 from headgate.node.logs import Log, fault
 from headgate.node.peers import Pair, Row
@@ -97,13 +98,6 @@ async def publish_all(publish: Publish, drafts: Sequence[Draft]) -> None:
             raise refusal
 
 
-def refusals(state: State, asked: Sequence[EnterRole], failure: str) -> list[Draft]:
-    """The events of a request that was refused, each with an id of its own."""
-    nonce = f".{secrets.token_hex(8)}"
-    found = (audit.refusal(state, one, failure, nonce) for one in asked)
-    return [one for one in found if one is not None]
-
-
 class Announcer:
     """Announces the records of one domain, while this process is the one to do so."""
 
@@ -147,6 +141,16 @@ class Announcer:
             return 0.0
         passed = (self._clock() - self._beat).total_seconds()
         return min(self._heartbeat, max(0.0, self._heartbeat - passed))
+
+    async def audit_refusal(self, asker: Asker, place: Service, wishes: Sequence[Wish], failure: str) -> None:
+        """Have a refusal of audited roles in the log before it is answered; if that cannot be, it is answered so."""
+        state, now, nonce = self._follower.state, self._clock(), f".{secrets.token_hex(8)}"
+        drafts: list[Draft] = []
+        for role, args in wishes:
+            asked = EnterRole(role, place[0], role, args, asker.principal, None, now, place[1])
+            if (draft := audit.refusal(state, asked, failure, nonce)) is not None:
+                drafts.append(draft)
+        await publish_all(self._publish, drafts)
 
     # -- a new epoch ------------------------------------------------------------------------------------------
 

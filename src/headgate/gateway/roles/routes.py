@@ -161,7 +161,7 @@ async def enter_role(call: Call, body: rw.EnterRequest) -> rw.CertificateAnswer:
     try:
         held = await call.run(call.gateway.roles.enter, asker, service, wishes, body.with_, body.request)
     except RoleDenied as denied:
-        await call.gateway.audit_refusal(asker, service, wishes, denied)
+        await call.gateway.announcer.audit_refusal(asker, service, wishes, denied.failure)
         raise
     return _held(held)
 
