@@ -92,9 +92,8 @@ class Acks:
 class Readers:
     """Who reads at this gateway."""
 
-    def __init__(self, gateway: Gateway, grace: float = GRACE_SECONDS) -> None:
+    def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        self._grace = grace
         store = gateway.domain.paths.deliveries
         self.tail = DeliveryFollower(store, gateway.follower, gateway.positions)
         self.archive = Archive(store, gateway.follower, gateway.positions)
@@ -255,7 +254,7 @@ class Readers:
         """End a temporary subscription, unless its reader comes back in time, here or at another gateway."""
         key = subscription.id, subscription.first
         left = self._gateway.clock()
-        await asyncio.sleep(self._grace)
+        await asyncio.sleep(GRACE_SECONDS)
         try:
             found = await self._gateway.run_blocking(self._gateway.cursors.temporary_one, *key)
             if key in self._feeds or found is None or found.seen > left:

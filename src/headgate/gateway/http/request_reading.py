@@ -36,12 +36,8 @@ class RequestReader:
 
     async def condition(self, principal: str, text: str | None) -> Condition:
         """A condition as sent; absent, it is true."""
-        return TRUE if text is None else (await self.conditions(principal, [text]))[0]
-
-    async def conditions(self, principal: str, texts: Sequence[str]) -> list[Condition]:
-        """Conditions as sent; the first that is none is refused."""
-        found = await self._read(principal, "condition", texts)
-        return [_said(found[text]) for text in texts]
+        found: Condition = TRUE if text is None else _said((await self._read(principal, "condition", [text]))[text])
+        return found
 
     async def roles(self, principal: str, texts: Sequence[str], what: str) -> list[RoleRef]:
         """Roles as they are written in a rolefile."""
