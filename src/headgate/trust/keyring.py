@@ -20,11 +20,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from headgate.model.errors import AlreadyExists, BadKey, NotFound, StorageFull
+from headgate.model.errors import AlreadyExists, BadKey, NotFound
 from headgate.model.limits import MAX_DID_CHARS, MAX_KEY_FILE_BYTES, MAX_KEYS, MAX_ROTATIONS, MAX_STATEMENT_BYTES
 from headgate.model.values import brief
+from headgate.trust import keys as files
 from headgate.trust.certificates import amend_succession, consent_to, issue_succession, verify_succession
-from headgate.trust.keys import PrivateKey, PublicKey, Random, check_directory, is_locked, read_secret, sync_directory
+from headgate.trust.keys import PrivateKey, PublicKey, Random
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(?:~[1-9][0-9]{0,2})?\Z")
 _MAKING: Final = "~making"
@@ -68,7 +69,7 @@ class Keyring:
             raise AlreadyExists(f"there is a key `{name}` already", remedy="choose another name, or rotate it")
         key = PrivateKey.generate(random)
         key.save(self._key(name), passphrase)
-        self._write(self._did(name), f"{key.public.did}\n")
+        files.replace_file(self._did(name), f"{key.public.did}\n")
         return key.public
 
     def rotate(
@@ -91,15 +92,15 @@ class Keyring:
         kept = self._place(name, old.public)
         if not self._key(kept).exists():
             os.link(self._key(name), self._key(kept))
-        self._write(self._did(kept), f"{old.public.did}\n")
+        files.replace_file(self._did(kept), f"{old.public.did}\n")
         if not self._succession(kept).exists():
             consent = consent_to(old.public, new)
             statement = issue_succession(old, new=new.public.did, consent=consent, now=now)
-            self._write(self._succession(kept), f"{statement}\n")
+            files.replace_file(self._succession(kept), f"{statement}\n")
         statement = self._statement(kept, old.public, new.public)
-        self._write(self._did(name), f"{new.public.did}\n")
+        files.replace_file(self._did(name), f"{new.public.did}\n")
         following.replace(self._key(name))
-        sync_directory(self.directory)
+        files.sync_directory(self.directory)
         return new.public, statement
 
     def earlier(self, name: str) -> str:
@@ -127,8 +128,8 @@ class Keyring:
                 raise BadKey(f"`{self._succession(kept)}` is about other keys", remedy="restore it")
             if known.until != until:
                 text = amend_succession(old, text, until=until, now=now)
-                self._write(self._succession(kept), f"{text}\n")
-                sync_directory(self.directory)
+                files.replace_file(self._succession(kept), f"{text}\n")
+                files.sync_directory(self.directory)
         return kept, text
 
     def _make_following(self, name: str, passphrase: bytes | None, random: Random) -> None:
@@ -191,7 +192,7 @@ class Keyring:
         return self._locked(name)
 
     def _locked(self, name: str) -> bool:
-        return is_locked(read_secret(self._key(name), MAX_KEY_FILE_BYTES))
+        return files.is_locked(files.read_secret(self._key(name), MAX_KEY_FILE_BYTES))
 
     def _names(self, name: str, key: PublicKey) -> bool:
         return self.public(name) == key
@@ -234,7 +235,7 @@ class Keyring:
 
     def _check_directory(self) -> None:
         try:
-            check_directory(self.directory)
+            files.check_directory(self.directory)
         except OSError:
             raise NotFound(f"there are no keys in `{self.directory}`", remedy="`headgate keys new NAME`") from None
 
@@ -247,18 +248,6 @@ class Keyring:
         except OSError as error:
             raise BadKey(f"`{path}` cannot be read ({error.strerror})") from None
         return data.decode("utf-8", "replace")
-
-    def _write(self, path: Path, text: str) -> None:
-        """Put a public file in its place whole, on disk."""
-        passing = path.with_name(f"{path.name}.tmp")
-        try:
-            with passing.open("w", encoding="ascii") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            passing.replace(path)
-        except OSError as error:
-            raise StorageFull(f"`{path}` cannot be written ({error.strerror})", remedy="make room") from None
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -200,6 +200,20 @@ def read_secret(path: Path, limit: int) -> bytes:
     return data
 
 
+def replace_file(path: Path, text: str) -> None:
+    """Put a public file in its place whole, on disk."""
+    passing = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with passing.open("w", encoding="ascii") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        passing.replace(path)
+    except OSError as error:
+        passing.unlink(missing_ok=True)
+        raise StorageFull(f"`{path}` cannot be written ({error.strerror})", remedy="make room") from None
+
+
 def check_directory(directory: Path) -> None:
     """Refuse a directory of secrets that others can change."""
     status = directory.stat()

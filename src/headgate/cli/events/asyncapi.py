@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
-from headgate.cli.shared.connection import PresentingConnection, connects
+from headgate.cli.shared.connection import PresentingConnection
 from headgate.cli.shared.options import option
 from headgate.protocol import messages as wire
 
@@ -189,7 +189,6 @@ def _key(name: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "._-") else f"_u{ord(c):04x}" for c in name)
 
 
-@connects
 def asyncapi(
     json: Annotated[bool, option("--json", "Write JSON instead of YAML.")] = False, *, connection: PresentingConnection
 ) -> None:
@@ -219,7 +218,6 @@ def asyncapi(
         print(yaml.safe_dump(made, sort_keys=False, allow_unicode=True, width=120), end="")
 
 
-@connects
 def token(*, connection: PresentingConnection) -> None:
     """Prove who you are and print a session token, good for a quarter of an hour at every gateway of the domain.
 

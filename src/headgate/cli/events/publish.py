@@ -16,7 +16,7 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headgate.cli.shared.common import err
-from headgate.cli.shared.connection import PresentingConnection, connects
+from headgate.cli.shared.connection import PresentingConnection
 from headgate.cli.shared.options import argument, option
 from headgate.cli.shared.rendering import say, show_table
 from headgate.client import Client
@@ -60,7 +60,6 @@ class FileTally:
             self.first.append((row, error))
 
 
-@connects
 def publish(
     type: TypeArgument,
     values: ValuesArgument = None,

@@ -25,7 +25,7 @@ from rich.text import Text
 
 from headgate.cli.shared import options as opt
 from headgate.cli.shared.common import err, judged, on_signals, out, placed, printable, utc_now
-from headgate.cli.shared.connection import NodeConnection, PresentingConnection, connects
+from headgate.cli.shared.connection import NodeConnection, PresentingConnection
 from headgate.cli.shared.options import argument, option, seconds_of
 from headgate.cli.shared.rendering import remark, say
 from headgate.client import Delivery, Gap, Subscription
@@ -49,7 +49,6 @@ CountOption = Annotated[int | None, option("--count", "End after so many deliver
 _HIDDEN: Final = "-"
 
 
-@connects
 def subscribe(
     type: TypeArgument,
     where: WhereOption = None,

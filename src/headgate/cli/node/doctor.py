@@ -14,12 +14,13 @@ import shutil
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import Enum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal, TypeAlias
 
 import httpx
 import typer
@@ -62,21 +63,8 @@ _MAX_ANSWER: Final = 65_536
 _SHOWN: Final = 5
 
 
-class CheckOutcome(Enum):
-    """The outcome of a check."""
-
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-    SKIP = "skip"
-
-
-_STYLES: Final = {
-    CheckOutcome.OK: "green",
-    CheckOutcome.WARN: "bold yellow",
-    CheckOutcome.FAIL: "bold red",
-    CheckOutcome.SKIP: "dim",
-}
+Outcome: TypeAlias = Literal["ok", "warn", "fail", "skip"]
+_STYLES: Final[Mapping[Outcome, str]] = {"ok": "green", "warn": "bold yellow", "fail": "bold red", "skip": "dim"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,43 +72,37 @@ class Check:
     """One thing that was looked at, what was found, and what to do about it."""
 
     name: str
-    finding: CheckOutcome
+    finding: Outcome
     found: str
     remedy: str = ""
 
 
-def _ok(name: str, text: str) -> Check:
-    return Check(name, CheckOutcome.OK, text)
-
-
-def _warn(name: str, text: str, remedy: str) -> Check:
-    return Check(name, CheckOutcome.WARN, text, remedy)
-
-
 def _warn_if(bad: bool, name: str, text: str, remedy: str) -> Check:
-    return _warn(name, text, remedy) if bad else _ok(name, text)
-
-
-def _fail(name: str, text: str, remedy: str) -> Check:
-    return Check(name, CheckOutcome.FAIL, text, remedy)
-
-
-def _skip(name: str, text: str, remedy: str = "") -> Check:
-    return Check(name, CheckOutcome.SKIP, text, remedy)
+    return Check(name, "warn", text, remedy) if bad else Check(name, "ok", text)
 
 
 def _failed(name: str, error: HeadgateError) -> Check:
     """A check that was refused, with the reason."""
-    return _fail(name, f"{error.place}: {error.message}" if error.place else error.message, error.remedy or "")
+    where = f"{error.place}: " if error.place else ""
+    return Check(name, "fail", f"{where}{error.message}", error.remedy or "")
 
 
-def _attempt(name: str, look: Callable[[], object], text: str = "") -> Check:
-    """A check that passes unless it is refused; it found what `look` returns, unless that is said."""
+def _guarded(name: str, checks: Iterable[Check]) -> Iterator[Check]:
+    """The checks that are made, and the one that is refused, if one is: nothing comes after it."""
     try:
-        seen = look()
-        return _ok(name, text or str(seen))
+        yield from checks
     except HeadgateError as error:
-        return _failed(name, error)
+        yield _failed(name, error)
+
+
+def _attempt(name: str, look: Callable[[], object], text: str = "") -> Iterator[Check]:
+    """A check that passes unless it is refused; it found what `look` returns, unless that is said."""
+
+    def checks() -> Iterator[Check]:
+        seen = look()
+        yield Check(name, "ok", text or str(seen))
+
+    return _guarded(name, checks())
 
 
 def doctor(
@@ -139,22 +121,18 @@ def doctor(
     """
     check_text(str(directory or ""))
     checks = list(examine(directory or Path(), utc_now()))
-    if json:
-        print_json(checks)
-    else:
-        _show(checks)
-    if any(check.finding is CheckOutcome.FAIL for check in checks):
+    print_json(checks) if json else _show(checks)
+    if any(check.finding == "fail" for check in checks):
         raise typer.Exit(1)
 
 
 def _show(checks: list[Check]) -> None:
-    rows = ((one.name, Text(one.finding.value, _STYLES[one.finding]), one.found, one.remedy) for one in checks)
+    rows = ((one.name, Text(one.finding, _STYLES[one.finding]), one.found, one.remedy) for one in checks)
     show_table(("check", "", "found", "what to do"), rows)
     out.print()
-    summary = []
-    for finding, words in ((CheckOutcome.FAIL, "failed"), (CheckOutcome.WARN, "to look at")):
-        count = sum(one.finding is finding for one in checks)
-        summary += [f"{count} {words}"] if count else []
+    counts = Counter(one.finding for one in checks)
+    counted = ((counts["fail"], "failed"), (counts["warn"], "to look at"))
+    summary = [f"{count} {words}" for count, words in counted if count]
     say(", ".join(summary) if summary else Text("all is well", "bold green"))
 
 
@@ -164,11 +142,11 @@ def examine(directory: Path, now: datetime) -> Iterator[Check]:
     settings: Config | None = None
     try:
         settings = Config.load(directory, os.environ)
-        yield _ok("settings", str(files.config))
+        yield Check("settings", "ok", str(files.config))
     except HeadgateError as error:
         yield _failed("settings", error)
-    yield _ok("python", ".".join(map(str, sys.version_info[:3])))
-    yield _attempt("java", check_java, f"{JAVA_NEEDED} or newer")
+    yield Check("python", "ok", ".".join(map(str, sys.version_info[:3])))
+    yield from _attempt("java", check_java, f"{JAVA_NEEDED} or newer")
     yield _memory(settings)
     yield _open_files(settings)
     yield from _disk(files)
@@ -186,10 +164,10 @@ def _memory(settings: Config | None) -> Check:
         lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
         there = int(lines["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
-        return _skip("memory", "this system does not tell")
+        return Check("memory", "skip", "this system does not tell")
     text = f"{there / _GIGABYTE:.1f} GB available"
     if settings is None:
-        return _ok("memory", text)
+        return Check("memory", "ok", text)
     memory = settings.pipeline.memory
     wanted = int(memory[:-1]) * (1 << 20 if memory.endswith("m") else _GIGABYTE)
     remedy = f"the pipeline may take {memory} and more: lower `pipeline.memory`"
@@ -200,25 +178,25 @@ def _open_files(settings: Config | None) -> Check:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if settings is not None and hard < settings.limits.connections + SPARE_FILES:
         remedy = f"raise it (`ulimit -Hn`), or lower `limits.connections` ({settings.limits.connections})"
-        return _warn("open files", f"at most {hard}", remedy)
-    return _ok("open files", f"at most {hard}")
+        return Check("open files", "warn", f"at most {hard}", remedy)
+    return Check("open files", "ok", f"at most {hard}")
 
 
 def _disk(files: Files) -> Iterator[Check]:
     directory = files.data if files.data.is_dir() else files.directory
     if not directory.is_dir():
-        yield _skip("disk", f"there is no directory `{directory}`")
+        yield Check("disk", "skip", f"there is no directory `{directory}`")
         return
     free = shutil.disk_usage(directory).free
     text = f"{free / _GIGABYTE:.1f} GB free"
     if free < NO_BYTES:
-        yield _fail("disk", text, "make room: no event can be accepted")
+        yield Check("disk", "fail", text, "make room: no event can be accepted")
     else:
         yield _warn_if(free < LOW_BYTES, "disk", text, "make room, or lower `retention.log_size`")
     try:
         seconds = _sync_seconds(directory)
     except OSError as error:
-        yield _fail("durable write", f"`{directory}`: {error.strerror}", "let this user write there")
+        yield Check("durable write", "fail", f"`{directory}`: {error.strerror}", "let this user write there")
         return
     slow, text = seconds > SLOW_SYNC, f"{seconds * 1000:.1f} ms"
     yield _warn_if(slow, "durable write", text, "publishing waits for the disk: use a faster one")
@@ -246,31 +224,29 @@ def _sync_seconds(directory: Path) -> float:
 
 def _secrets(files: Files, settings: Config | None, now: datetime) -> Iterator[Check]:
     """The node's own keys, and its certificate."""
-    yield _attempt("broker's key", lambda: PrivateKey.load(files.broker_key).public.did)
-    yield _attempt("position key", lambda: Positions.load(files.position_key), "readable by its owner alone")
+    yield from _attempt("broker's key", lambda: PrivateKey.load(files.broker_key).public.did)
+    yield from _attempt("position key", lambda: Positions.load(files.position_key), "readable by its owner alone")
     if not files.admin_key.exists():
-        yield _skip("administrator's key", "not on this machine, where it need not be")
+        yield Check("administrator's key", "skip", "not on this machine, where it need not be")
     else:
-        yield _attempt("administrator's key", lambda: PrivateKey.load(files.admin_key).public.did)
+        yield from _attempt("administrator's key", lambda: PrivateKey.load(files.admin_key).public.did)
     if files.metrics_token.exists():
-        yield _attempt("metrics token", lambda: load_token(files.metrics_token), str(files.metrics_token))
+        yield from _attempt("metrics token", lambda: load_token(files.metrics_token), str(files.metrics_token))
     else:
-        yield _skip(
-            "metrics token",
-            "there is none; `/metrics` is for principals that audit every type",
-            f"`(umask 077; openssl rand -hex 32 > {files.metrics_token})` makes one",
-        )
+        none = "there is none; `/metrics` is for principals that audit every type"
+        remedy = f"`(umask 077; openssl rand -hex 32 > {files.metrics_token})` makes one"
+        yield Check("metrics token", "skip", none, remedy)
     if settings is not None and not settings.gateway.tls:
-        yield _skip("certificate", "`gateway.tls` is off")
-        return
-    try:
-        server_context(files.tls_certificate, files.tls_key)
-        until = expires(files.tls_certificate)
-    except HeadgateError as error:
-        yield _failed("certificate", error)
-        return
+        yield Check("certificate", "skip", "`gateway.tls` is off")
+    else:
+        yield from _guarded("certificate", _certificate(files, now))
+
+
+def _certificate(files: Files, now: datetime) -> Iterator[Check]:
+    server_context(files.tls_certificate, files.tls_key)
+    until = expires(files.tls_certificate)
     if until <= now:
-        yield _fail("certificate", f"expired on {until:%Y-%m-%d}", "put a new one in its place")
+        yield Check("certificate", "fail", f"expired on {until:%Y-%m-%d}", "put a new one in its place")
     else:
         remedy = "put a new one in its place soon; clients pin it"
         yield _warn_if(until - now < SOON, "certificate", f"good until {until:%Y-%m-%d}", remedy)
@@ -289,106 +265,90 @@ def _data(files: Files, now: datetime) -> Iterator[Check]:
             state = ledger.state()
             last = ledger.versions(after=max(0, state.version - 1))
             newest = last[-1].time if last else None
-        yield _ok("ledger", f"version {state.version}, every row as it was written")
+        yield Check("ledger", "ok", f"version {state.version}, every row as it was written")
     except HeadgateError as error:
         yield _failed("ledger", error)
-    yield from _files(files, paths, now)
+    yield from _guarded("log and deliveries", _files(files, paths, now))
+    if (files.data / Cursors.FILE).exists():
+        yield from _attempt("cursors", lambda: Cursors(files.data / Cursors.FILE).close(), "can be read")
     if newest is not None and newest > now:
-        yield _warn("clock", f"the newest version was made at {newest:%Y-%m-%d %H:%M:%S}, after now", "set it")
+        yield Check("clock", "warn", f"the newest version was made at {newest:%Y-%m-%d %H:%M:%S}, after now", "set it")
     else:
-        yield _ok("clock", f"{now:%Y-%m-%d %H:%M:%S} UTC")
+        yield Check("clock", "ok", f"{now:%Y-%m-%d %H:%M:%S} UTC")
     if state is None:
-        yield _skip("policy", "the ledger cannot be read")
+        yield Check("policy", "skip", "the ledger cannot be read")
         return
-    yield _policy(files, state)
-    yield _chain(files, state, now)
+    yield from _guarded("policy", _policy(files, state))
+    yield from _guarded("gateway's chain", _chain(files, state, now))
     without = sorted(set(state.principals) - set(state.keys) - {state.administrator})
     without = [name for name in without if not name.startswith("did:key:")]
     if without:
         shown = ", ".join(f"`{name}`" for name in without[:_SHOWN]) + (" and more" if len(without) > _SHOWN else "")
-        yield _warn("keys of principals", f"{len(without)} have none: {shown}", "they cannot connect")
+        yield Check("keys of principals", "warn", f"{len(without)} have none: {shown}", "they cannot connect")
     else:
-        yield _ok("keys of principals", f"{len(state.keys)}")
+        yield Check("keys of principals", "ok", f"{len(state.keys)}")
 
 
 def _files(files: Files, paths: Paths, now: datetime) -> Iterator[Check]:
-    try:
-        watch = HealthWatch.open(files.data)
-    except HeadgateError as error:
-        yield _failed("log and deliveries", error)
-        return
-    try:
+    with closing(HealthWatch.open(files.data)) as watch:
         facts = watch.look(now)
         size = f"{facts.log_bytes >> 20} and {facts.deliveries_bytes >> 20} MB"
-        yield _ok("log and deliveries", f"both can be read; {size}")
+        yield Check("log and deliveries", "ok", f"both can be read; {size}")
         behind = sum(facts.lag.values())
         text = f"{behind} events wait, the oldest for {facts.waiting:.0f} s" if behind else "nothing waits"
         late = facts.waiting > STALL_SECONDS
         remedy = "`headgate up` decides them; if it runs, look into `logs/pipeline.log`"
         yield _warn_if(late, "pipeline", text, remedy)
         if facts.decided_version and not paths.checkpoint.is_dir():
-            yield _warn("checkpoint", "there is none", "the pipeline decides everything again; wait for it")
+            yield Check("checkpoint", "warn", "there is none", "the pipeline decides everything again; wait for it")
         else:
-            yield _ok("checkpoint", "there" if paths.checkpoint.is_dir() else "nothing decided yet")
+            yield Check("checkpoint", "ok", "there" if paths.checkpoint.is_dir() else "nothing decided yet")
         if facts.chores.lost_events:
             lost = f"{facts.chores.lost_events} events were removed before an absent subscriber saw them"
-            yield _warn("retention", lost, "raise `retention.hold` or the limits")
+            yield Check("retention", "warn", lost, "raise `retention.hold` or the limits")
         else:
-            yield _ok("retention", f"{facts.chores.holders} subscriptions hold data past its limit")
-    except HeadgateError as error:
-        yield _failed("log and deliveries", error)
-    finally:
-        watch.close()
-    if (files.data / Cursors.FILE).exists():
-        yield _attempt("cursors", lambda: Cursors(files.data / Cursors.FILE).close(), "can be read")
+            yield Check("retention", "ok", f"{facts.chores.holders} subscriptions hold data past its limit")
 
 
-def _policy(files: Files, state: State) -> Check:
+def _policy(files: Files, state: State) -> Iterator[Check]:
     if not files.policy.is_dir():
-        return _skip("policy", f"there is no directory `{files.policy}`")
-    try:
-        allowed = Allowed(False, state.predicates, Paths(files.data).predicates)
-        made = plan_policy(state, read_policy(files.policy, state.administrator, allowed))
-    except HeadgateError as error:
-        return _failed("policy", error)
-    if made.empty:
-        return _ok("policy", "the ledger says what the directory says")
-    return _warn(
-        "policy",
-        f"the directory differs from version {state.version} of the ledger",
-        f"`headgate policy plan {files.policy}` shows how",
-    )
+        yield Check("policy", "skip", f"there is no directory `{files.policy}`")
+        return
+    allowed = Allowed(False, state.predicates, Paths(files.data).predicates)
+    if plan_policy(state, read_policy(files.policy, state.administrator, allowed)).empty:
+        yield Check("policy", "ok", "the ledger says what the directory says")
+    else:
+        differs = f"the directory differs from version {state.version} of the ledger"
+        yield Check("policy", "warn", differs, f"`headgate policy plan {files.policy}` shows how")
 
 
-def _chain(files: Files, state: State, now: datetime) -> Check:
+def _chain(files: Files, state: State, now: datetime) -> Iterator[Check]:
     """Do the gateway's statements lead from the coordinating domain to it?"""
-    try:
-        texts = own_statements(files.statements)
-        name = Config.load(files.directory, os.environ).domain.name
-        broker = PrivateKey.load(files.broker_key).public.did
-    except HeadgateError as error:
-        return _failed("gateway's chain", error)
+    texts = own_statements(files.statements)
+    name = Config.load(files.directory, os.environ).domain.name
+    broker = PrivateKey.load(files.broker_key).public.did
     root = coordinator_of(state)
     if root is None:
-        return _skip("gateway's chain", "the administrator has no key, so nobody coordinates the network")
-    if is_vouched(texts, broker=broker, coordinator=root, audience=name, now=now):
-        return _ok("gateway's chain", f"{len(texts)} statements lead from the coordinating domain to it")
-    remedy = f"put the certificates that lead from `{root}` to `{broker}` into `{files.statements}`"
-    return _warn("gateway's chain", "none leads from the coordinating domain to it", remedy)
+        yield Check("gateway's chain", "skip", "the administrator has no key, so nobody coordinates the network")
+    elif is_vouched(texts, broker=broker, coordinator=root, audience=name, now=now):
+        yield Check("gateway's chain", "ok", f"{len(texts)} statements lead from the coordinating domain to it")
+    else:
+        remedy = f"put the certificates that lead from `{root}` to `{broker}` into `{files.statements}`"
+        yield Check("gateway's chain", "warn", "none leads from the coordinating domain to it", remedy)
 
 
 def _issuers(files: Files, settings: Config | None, now: datetime) -> Iterator[Check]:
     """Can the services that are followed be reached, and are they who they should be?"""
     for issuer in () if settings is None else settings.issuers:
+        name = f"issuer {issuer.name}"
         try:
             revocations = ask(issuer, files.directory, now)
+            yield Check(name, "ok", f"list {revocations.number}, of {len(revocations.revoked)} entries")
         except (httpx.HTTPError, OSError) as error:
             remedy = f"check `{issuer.url}`, and the certificate if it is pinned"
-            yield _warn(f"issuer {issuer.name}", f"it does not answer ({type(error).__name__})", remedy)
+            yield Check(name, "warn", f"it does not answer ({type(error).__name__})", remedy)
         except HeadgateError as error:
-            yield _failed(f"issuer {issuer.name}", error)
-        else:
-            yield _ok(f"issuer {issuer.name}", f"list {revocations.number}, of {len(revocations.revoked)} entries")
+            yield _failed(name, error)
 
 
 # -- the node -------------------------------------------------------------------------------------------------
@@ -397,30 +357,27 @@ def _issuers(files: Files, settings: Config | None, now: datetime) -> Iterator[C
 def _node(files: Files, settings: Config | None) -> Iterator[Check]:
     process = held_by(files.data / PID)
     if process is None:
-        yield _skip("node", "not running", f"`headgate up {files.directory}` starts it")
+        yield Check("node", "skip", "not running", f"`headgate up {files.directory}` starts it")
         if settings is not None:
-            yield _ports(settings)
+            yield from _guarded("ports", _ports(settings))
         return
     try:
         told = jsons.loads((files.data / NODE).read_bytes()[:_MAX_ANSWER])
         urls = [str(url) for url in told["urls"]]
     except (OSError, ValueError, KeyError, TypeError):
-        yield _warn("node", f"process {process} is starting", "ask again in a minute")
+        yield Check("node", "warn", f"process {process} is starting", "ask again in a minute")
         return
-    yield _ok("node", f"process {process}")
+    yield Check("node", "ok", f"process {process}")
     for url in urls:
         yield _health(url, files)
 
 
-def _ports(settings: Config) -> Check:
+def _ports(settings: Config) -> Iterator[Check]:
     gateway = settings.gateway
     ports = range(gateway.port, gateway.port + gateway.count)
-    try:
-        for port in ports:
-            listen(gateway.host, port).close()
-    except HeadgateError as error:
-        return _failed("ports", error)
-    return _ok("ports", f"{', '.join(map(str, ports[:_SHOWN]))} free")
+    for port in ports:
+        listen(gateway.host, port).close()
+    yield Check("ports", "ok", f"{', '.join(map(str, ports[:_SHOWN]))} free")
 
 
 def _health(url: str, files: Files) -> Check:
@@ -430,8 +387,9 @@ def _health(url: str, files: Files) -> Check:
         reply = httpx.get(f"{url}/health", verify=context, timeout=_HTTP_SECONDS, trust_env=False)
         told = reply.json()
     except (OSError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        return _fail(url, f"it does not answer ({type(error).__name__})", "look into `logs/`")
+        return Check(url, "fail", f"it does not answer ({type(error).__name__})", "look into `logs/`")
     answer = told if isinstance(told, dict) else {}
     reasons = "; ".join(str(one) for one in answer.get("reasons") or ())
-    finding = {"ok": CheckOutcome.OK, "degraded": CheckOutcome.WARN}.get(str(answer.get("status")), CheckOutcome.FAIL)
+    outcomes: Mapping[str, Outcome] = {"ok": "ok", "degraded": "warn"}
+    finding = outcomes.get(str(answer.get("status")), "fail")
     return Check(url, finding, f"{answer.get('status', reply.status_code)}{f': {reasons}' if reasons else ''}")

@@ -20,7 +20,7 @@ import typer
 from rich.text import Text
 
 from headgate.cli.shared.common import out, printable, writing
-from headgate.cli.shared.connection import NodeConnection, connects
+from headgate.cli.shared.connection import NodeConnection
 from headgate.cli.shared.options import Json, argument, option
 from headgate.cli.shared.rendering import count_of, print_json, say, show_table, show_truth
 from headgate.commands.role_graph import MAX_NODES, graph
@@ -32,7 +32,6 @@ FallsOption = Annotated[str | None, option("--falls ID", "Say what would fall if
 IdArgument = Annotated[str | None, argument("[ID]", "A membership or an election.", unset="all that you may know of")]
 
 
-@connects
 def graph_(
     id: IdArgument = None,
     svg_: SvgOption = None,

@@ -11,7 +11,7 @@ import typer
 
 from headgate.cli.roles.graph import pictured, tree
 from headgate.cli.shared.common import out
-from headgate.cli.shared.connection import NodeConnection, connects
+from headgate.cli.shared.connection import NodeConnection
 from headgate.cli.shared.options import Json, argument, option
 from headgate.cli.shared.rendering import count_of, print_json, role_words, say, show_table, show_truth
 from headgate.lang.render import render_role, render_rolefile
@@ -88,7 +88,6 @@ class CredentialHistory:
     revoked: tuple[str, ...] = ()
 
 
-@connects
 def list_(
     every: Annotated[bool, option("--all", "Also the roles that there are, and what is revoked by role.")] = False,
     holder: Annotated[str | None, option("--holder NAME", "Only of this principal; of a directory alone.")] = None,
@@ -123,7 +122,6 @@ def list_(
         _show_roles(overview)
 
 
-@connects
 def show(
     name: Annotated[str, argument("ID|SERVICE", "A membership, an election, or a service.")],
     json: Json = False,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json as json_
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +17,11 @@ import typer
 
 from headgate.cli.policy import role_check
 from headgate.cli.roles import graph, listing
-from headgate.cli.shared import options as opt
 from headgate.cli.shared.common import STANDARD, group, judged, utc_now
-from headgate.cli.shared.connection import NodeConnection, connects
+from headgate.cli.shared.connection import NodeConnection
 from headgate.cli.shared.options import argument, option
 from headgate.cli.shared.rendering import role_words, say
-from headgate.cli.statements.statement_files import hand_out, read_one, validity_of
+from headgate.cli.statements.statement_files import Lifetime, hand_out, read_one
 from headgate.lang.rolefile import parse_argument, parse_role
 from headgate.model.errors import BadExpression, BadStatement, HeadgateError
 from headgate.model.expressions import Argument, Constant, Variable
@@ -68,7 +66,6 @@ class Said:
 # -- gaining and leaving --------------------------------------------------------------------------------------
 
 
-@connects
 def enter(
     service: ServiceArgument,
     role: RoleArgument,
@@ -95,7 +92,6 @@ def enter(
     _entered("entered", told, save)
 
 
-@connects
 def accept(
     file: Annotated[Path, argument("FILE", "A delegation certificate; - for standard input.")],
     args: ArgsArgument = None,
@@ -123,7 +119,6 @@ def accept(
     _entered("entered", told, save)
 
 
-@connects
 def exit_(id: IdArgument, *, connection: NodeConnection) -> None:
     """Give a membership of your own up; what rests on it falls with it.
 
@@ -136,7 +131,6 @@ def exit_(id: IdArgument, *, connection: NodeConnection) -> None:
     say(("left", "bold green"), f" {id}")
 
 
-@connects
 def renew(service: ServiceArgument, id: IdArgument, save: SaveOption = STANDARD, *, connection: NodeConnection) -> None:
     """Get a fresh certificate for a membership that you still hold, to show elsewhere.
 
@@ -149,7 +143,6 @@ def renew(service: ServiceArgument, id: IdArgument, save: SaveOption = STANDARD,
     _entered("renewed", told, save)
 
 
-@connects
 def present(
     file: Annotated[Path, argument("FILE", "A role certificate of another domain.")], *, connection: NodeConnection
 ) -> None:
@@ -169,18 +162,16 @@ def present(
         say(("counts", "bold green"), f" {one.id}: {words} ({one.state})")
 
 
-@connects
 def grant(
     service: ServiceArgument,
     role: RoleArgument,
     to: Annotated[str, option("--to NAME", "The principal.")],
     args: GivenArgument = None,
     appointment: Annotated[bool, option("--appointment", "Appoint: it outlives sessions.")] = False,
-    for_: opt.For = None,
-    until: opt.Until = None,
+    *,
+    lifetime: Lifetime,
     instance: InstanceOption = "",
     save: SaveOption = None,
-    *,
     connection: NodeConnection,
 ) -> None:
     """Give someone a role for the service's own reasons, or appoint; that is for the administrator.
@@ -191,7 +182,7 @@ def grant(
 
     `headgate role grant Court courtOrder case-7 'AE05 XYZ' --to smith --appointment --for 30d --as administrator`
     """
-    end = _end(for_, until)
+    end = lifetime.validity(utc_now()).until
     with judged(), connection.client() as client:
         answer = client.roles.grant(
             service, role, to, arguments_of(args or ()), appointment=appointment, until=end, instance=instance
@@ -202,7 +193,6 @@ def grant(
 # -- electing and revoking ------------------------------------------------------------------------------------
 
 
-@connects
 def elect(
     service: ServiceArgument,
     role: RoleArgument,
@@ -211,8 +201,8 @@ def elect(
         list[str] | None, option("--to ROLE", "What the elected must hold; may be repeated: all of them.")
     ] = None,
     anyone: Annotated[bool, option("--anyone", "Elect whoever has the certificate.")] = False,
-    for_: opt.For = None,
-    until: opt.Until = None,
+    *,
+    lifetime: Lifetime,
     revoke_on_exit: Annotated[bool, option("--revoke-on-exit", "It ends with your own role.")] = False,
     with_: WithOption = None,
     instance: InstanceOption = "",
@@ -220,7 +210,6 @@ def elect(
     revocation: Annotated[
         Path | None, option("--revocation FILE", "A new file for the revocation certificate.")
     ] = None,
-    *,
     connection: NodeConnection,
 ) -> None:
     """Elect others to a role; prints the delegation certificate to hand on, and the one to take it back with.
@@ -235,7 +224,7 @@ def elect(
     """
     if bool(to) == anyone:
         raise typer.BadParameter("say who is elected: either --to ROLE, what they hold, or --anyone")
-    end = _end(for_, until)
+    end = lifetime.validity(utc_now()).until
     with judged(), connection.client() as client:
         answer = client.roles.elect(
             service,
@@ -259,7 +248,6 @@ def elect(
         say(f"there is no certificate, because you have no key; the election is {election.id}")
 
 
-@connects
 def pass_(
     id: IdArgument,
     to: Annotated[str, option("--to NAME", "Another holder of the elector's role.")],
@@ -281,7 +269,6 @@ def pass_(
     hand_out(answer.revocation, save, f"revocation certificate of election {answer.election}, for {to}")
 
 
-@connects
 def revoke(
     what: Annotated[
         list[str],
@@ -333,7 +320,6 @@ def revoke(
     say(("revoked", "bold green"), f" {id or what[0]} by version {version}")
 
 
-@connects
 def reinstate(
     what: Annotated[
         list[str],
@@ -377,10 +363,6 @@ def _argument(text: str) -> Argument:
         return parse_argument(text)
     except BadExpression:
         return text
-
-
-def _end(for_: str | None, until: str | None) -> datetime | None:
-    return validity_of(utc_now(), for_, until).until
 
 
 def _shown(given: Iterable[str] | None) -> list[str] | None:

@@ -13,6 +13,7 @@ that lose each other.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import signal
 import sys
@@ -22,9 +23,10 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotYet
 from contextlib import contextmanager, suppress
+from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, ParamSpec, TypeVar, get_type_hints
 
 import typer
 from rich.console import Console
@@ -99,13 +101,14 @@ def fail(error: HeadgateError, status: int = 2) -> NoReturn:
 
 def shows_errors(command: Callable[P, R]) -> Callable[P, R]:
     """A command that shows Headgate's errors instead of a traceback, and is given only what is text."""
+    gathered = gathers_options(command)
 
-    @functools.wraps(command)
+    @functools.wraps(gathered)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
         check_text(args, *kwargs.values())
         try:
             with needs_extras():
-                return command(*args, **kwargs)
+                return gathered(*args, **kwargs)
         except EngineFailed as error:
             error.remedy = f"everything it said is in {keep_trace(error.trace)}"
             fail(error, ENGINE_FAILED)
@@ -113,6 +116,32 @@ def shows_errors(command: Callable[P, R]) -> Callable[P, R]:
             fail(error)
 
     return run
+
+
+def gathers_options(command: Callable[P, R]) -> Callable[P, R]:
+    """A command in which an argument that is a dataclass stands for its fields: each of them is an option."""
+    own = inspect.signature(command, eval_str=True)
+    gathered: dict[str, Any] = {}
+    options: list[inspect.Parameter] = []
+    for name, parameter in own.parameters.items():
+        option = parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        kind: Any = parameter.annotation
+        if not is_dataclass(kind):
+            options.append(option)
+            continue
+        gathered[name] = kind
+        hints = get_type_hints(kind, include_extras=True)
+        options += [option.replace(name=f.name, default=f.default, annotation=hints[f.name]) for f in fields(kind)]
+
+    @functools.wraps(command)
+    def run(*args: P.args, **given: P.kwargs) -> R:
+        made: dict[str, Any] = dict(given)
+        for name, kind in gathered.items():
+            made[name] = kind(**{one.name: made.pop(one.name) for one in fields(kind) if one.name in made})
+        return command(*args, **made)
+
+    run.__signature__ = own.replace(parameters=options)  # type: ignore[attr-defined]
+    return run if gathered else command
 
 
 def group(help: str, *commands: Callable[..., object], **named: Callable[..., object]) -> typer.Typer:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -25,12 +23,10 @@ if TYPE_CHECKING:
     from headgate.node.config import DomainLocation
     from headgate.node.domain import Domain
 
-R = TypeVar("R")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConnection:
-    """How a command reaches a node, as its options say: each field is an option of all commands that `connects`.
+    """How a command reaches a node, as its options say: each field is an option of every command that has one.
 
     Who says who it is (`--as`, `--key`) asks a node; a command that can do without reads the domain's own files.
     """
@@ -90,26 +86,6 @@ class PresentingConnection(NodeConnection):
     def client(self) -> Client:
         """A client as the options say."""
         return self._connected(self.present or (), self.coordinator)
-
-
-def connects(command: Callable[..., R]) -> Callable[..., R]:
-    """A command with the options that its keyword argument `connection` is made of."""
-    own = inspect.signature(command, eval_str=True)
-    kind = own.parameters["connection"].annotation
-    kinds = get_type_hints(kind, include_extras=True)
-    options = [
-        inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=kinds[one.name])
-        for one in fields(kind)
-    ]
-
-    @functools.wraps(command)
-    def run(**given: Any) -> R:
-        made = {option.name: given.pop(option.name) for option in options if option.name in given}
-        return command(**given, connection=kind(**made))
-
-    rest = [parameter for name, parameter in own.parameters.items() if name != "connection"]
-    run.__signature__ = own.replace(parameters=[*rest, *options])  # type: ignore[attr-defined]
-    return run
 
 
 def _own_key(name: str) -> PrivateKey:

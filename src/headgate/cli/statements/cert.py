@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
@@ -27,53 +27,23 @@ import typer
 from headgate.authority.chains import Reduced
 from headgate.cli.shared import options as opt
 from headgate.cli.shared.common import group, placed, printable, utc_now, writing
-from headgate.cli.shared.connection import NodeConnection, connects
+from headgate.cli.shared.connection import NodeConnection
 from headgate.cli.shared.options import argument, moment_of, option, seconds_of
 from headgate.cli.shared.rendering import joined, print_json, remark, say
 from headgate.cli.statements import offline_verify as offline
-from headgate.cli.statements.statement_files import (
-    FileSigner,
-    KeyNames,
-    WrittenStatement,
-    condition_of,
-    hand_out,
-    pieces,
-    read_all,
-    signer,
-    validity_of,
-    value_of,
-)
-from headgate.cli.statements.statement_rendering import (
-    authority_words,
-    draw_chain,
-    say_legend,
-    say_reduced,
-    show_all,
-    steps,
-    validity_words,
-)
+from headgate.cli.statements import statement_files as given
+from headgate.cli.statements import statement_rendering as shown
+from headgate.cli.statements.statement_files import KeyNames, Lifetime, Signing, WrittenStatement, read_all
+from headgate.model import authority as rights
 from headgate.model import errors
-from headgate.model.authority import (
-    ANY,
-    NETWORK_ACTIONS,
-    TYPE_ACTIONS,
-    Authority,
-    NetworkAuthority,
-    RevocationList,
-    TypeAuthority,
-)
+from headgate.model.authority import Authority, RevocationList
 from headgate.model.expressions import TRUE
 from headgate.model.limits import MAX_AUTHORITIES, MAX_LIST_BYTES
 from headgate.model.rights import Action
 from headgate.model.values import brief
-from headgate.trust.certificates import (
-    CERTIFICATE,
-    check_newer,
-    issue_certificate,
-    issue_revocations,
-    verify_revocations,
-)
+from headgate.trust import certificates as signed
 from headgate.trust.identities import IDENTITY
+from headgate.trust.keys import replace_file
 from headgate.trust.presented import said_kind
 
 _REFUSALS: Final = (errors.ChainInvalid, errors.Expired, errors.Revoked, errors.BadStatement)
@@ -81,7 +51,7 @@ _REFUSALS: Final = (errors.ChainInvalid, errors.Expired, errors.Revoked, errors.
 _NAME_ONE: Final = "name the owner of the types with `--owner`, or the coordinating domain with `--coordinator`"
 
 _RIGHT: Final = re.compile(
-    r"""\s*(?P<actions>[a-z*]+(?:\s*[,|]\s*[a-z*]+)*)
+    r"""\s*(?P<may>[a-z*]+(?:\s*[,|]\s*[a-z*]+)*)
     \s+(?:network(?:\s+(?P<network>[^\s(].*?))? | (?P<type>[^\s(]+)
         (?:\s*\((?P<attributes>(?:[^()']|'(?:[^']|'')*')*)\))?
         (?:\s+where\s+(?P<where>.+?))?
@@ -131,27 +101,53 @@ IdsArgument = Annotated[
 ListOption = Annotated[Path | None, option("--list FILE", "Your revocation list; made if it is not there.")]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RightWords:
+    """A right in words, as options of `issue` describe it together or one `--give` does in one piece."""
+
+    may: MayOption = None
+    type: TypeOption = None
+    network: NetworkOption = None
+    attributes: AttributesOption = None
+    where: WhereOption = None
+
+    def check(self) -> None:
+        """Refuse words that are no right on either a type or a network."""
+        if (self.type is None) == (self.network is None):
+            both = "; several rights are given with --give" if self.type is not None else ""
+            raise typer.BadParameter(f"say what it is about, with either --type PATTERN or --network NAME{both}")
+        if self.may is None:
+            raise typer.BadParameter("say with --may what the holder may do")
+        if self.type is None and (self.attributes is not None or self.where is not None):
+            raise typer.BadParameter("--attributes and --where go with --type")
+
+    def right(self, names: KeyNames, within: str | None = None) -> Authority:
+        """The right that these words give; `within` is the one option that all of them stand in."""
+        may, option = self.may or "", within or "--may"
+        if self.type is None:
+            return rights.NetworkAuthority(actions_of(may, rights.NETWORK_ACTIONS, option), self.network or rights.ANY)
+        owner, pattern = names.owned(self.type)
+        named, forced = (None, {}) if self.attributes is None else attributes_of(self.attributes, within)
+        where = TRUE if self.where is None else given.condition_of(self.where, within or "--where")
+        actions = actions_of(may, rights.TYPE_ACTIONS, option)
+        return rights.TypeAuthority(actions, pattern, owner, named, forced, where)
+
+
 # -- issuing --------------------------------------------------------------------------------------------------
 
 
 def issue(
     who: opt.Signer,
     to: opt.Subject,
-    may: MayOption = None,
-    type: TypeOption = None,
-    network: NetworkOption = None,
-    attributes: AttributesOption = None,
-    where: WhereOption = None,
+    *,
+    right: RightWords,
     give: GiveOption = None,
-    for_: opt.For = None,
-    until: opt.Until = None,
+    lifetime: Lifetime,
     from_: opt.From = None,
     delegate: DelegateOption = False,
     freshness: FreshnessOption = None,
     audience: opt.Audience = None,
-    out: opt.Out = None,
-    keys: opt.Keys = None,
-    passphrase_file: opt.PassphraseFile = None,
+    signing: Signing,
 ) -> None:
     """Issue a certificate: give someone rights on your event types, or pass on rights that you were given.
 
@@ -174,14 +170,13 @@ def issue(
     `headgate cert issue --as pito --to met --give "connect,install network police" --give "* uk.gov.pito.*"
     --give "subscribe uk.gov.dvla.Keeper (name, plate) where plate starts with 'AE'" --for 30d`
     """
-    names = KeyNames(keys)
-    now = utc_now()
-    authority = _authorities(names, type, network, may, attributes, where, give or [])
-    validity = validity_of(now, for_, until, from_)
+    names, now = signing.names, utc_now()
+    authority = _authorities(right, give or (), names)
+    validity = lifetime.validity(now, from_)
     silence = None if freshness is None else seconds_of(freshness, "--freshness")
     subject = names.did(to, "--to")
-    by = signer(who, names.keyring, passphrase_file).key
-    text = issue_certificate(
+    by = signing.key(who)
+    text = signed.issue_certificate(
         by,
         subject=subject,
         authority=authority,
@@ -191,66 +186,28 @@ def issue(
         freshness=silence,
         audience=audience or (),
     )
-    made = CERTIFICATE.read(text).value
+    made = signed.CERTIFICATE.read(text).value
     passing = ", may pass it on" if delegate else ""
-    hand_out(
+    words = joined(shown.authority_words(one, names) for one in authority)
+    given.hand_out(
         text,
-        out,
-        f"{names(by.public.did)} gives {names(subject)}: {joined(authority_words(one, names) for one in authority)}",
-        f"certificate {made.id}, {validity_words(made.validity)}{passing}",
+        signing.out,
+        f"{names(by.public.did)} gives {names(subject)}: {words}",
+        f"certificate {made.id}, {shown.validity_words(made.validity)}{passing}",
     )
     if made.validity.until is None:
         remark("it never ends, unless you revoke it; `--for 30d` or `--until TIME` gives it an end")
 
 
-def _authorities(
-    names: KeyNames,
-    type: str | None,
-    network: str | None,
-    may: str | None,
-    attributes: str | None,
-    where: str | None,
-    give: list[str],
-) -> list[Authority]:
+def _authorities(described: RightWords, give: Sequence[str], names: KeyNames) -> list[Authority]:
     """What the options give: the right that they describe together, and those in one piece."""
     authorities = [given_right(one, names) for one in give]
-    if not give or not type is network is may is attributes is where is None:
-        authorities = [_authority(names, type, network, may, attributes, where), *authorities]
+    if not give or described != RightWords():
+        described.check()
+        authorities.insert(0, described.right(names))
     if len(authorities) > MAX_AUTHORITIES:
         raise typer.BadParameter(f"--give: a certificate gives at most MAX_AUTHORITIES ({MAX_AUTHORITIES}) rights")
     return authorities
-
-
-def _authority(
-    names: KeyNames, type: str | None, network: str | None, may: str | None, attributes: str | None, where: str | None
-) -> Authority:
-    if (type is None) == (network is None):
-        both = "; several rights are given with --give" if type is not None else ""
-        raise typer.BadParameter(f"say what it is about, with either --type PATTERN or --network NAME{both}")
-    if may is None:
-        raise typer.BadParameter("say with --may what the holder may do")
-    if type is None and (attributes is not None or where is not None):
-        raise typer.BadParameter("--attributes and --where go with --type")
-    return _right(names, may, type, network, attributes, where)
-
-
-def _right(
-    names: KeyNames,
-    may: str,
-    type: str | None,
-    network: str | None,
-    attributes: str | None,
-    where: str | None,
-    option: str | None = None,
-) -> Authority:
-    """The right that these words give, on a type or on a network; `option` is the one that all of them stand in."""
-    if type is None:
-        assert network is not None, "one of the two is given"
-        return NetworkAuthority(actions_of(may, NETWORK_ACTIONS, option or "--may"), network)
-    owner, pattern = names.owned(type)
-    named, forced = (None, {}) if attributes is None else attributes_of(attributes, option or "--attributes")
-    condition = TRUE if where is None else condition_of(where, option or "--where")
-    return TypeAuthority(actions_of(may, TYPE_ACTIONS, option or "--may"), pattern, owner, named, forced, condition)
 
 
 def given_right(text: str, names: KeyNames) -> Authority:
@@ -262,16 +219,15 @@ def given_right(text: str, names: KeyNames) -> Authority:
             "nor `ACTIONS network NAME`"
         )
     try:
-        network = parts["network"] or ANY
-        return _right(names, parts["actions"], parts["type"], network, parts["attributes"], parts["where"], "--give")
+        return RightWords(**parts.groupdict()).right(names, "--give")
     except errors.HeadgateError as error:
         raise error if error.place is not None else error.at("--give") from None
 
 
-def actions_of(given: str, possible: frozenset[Action], option: str) -> frozenset[Action]:
+def actions_of(text: str, possible: frozenset[Action], option: str) -> frozenset[Action]:
     """Actions with commas between them, or `*` for all there are."""
     by_name = {one.value: one for one in possible}
-    words = pieces(given.replace("|", ","))
+    words = given.pieces(text.replace("|", ","))
     if words == ["*"]:
         return possible
     if unknown := [one for one in words if one not in by_name]:
@@ -281,17 +237,17 @@ def actions_of(given: str, possible: frozenset[Action], option: str) -> frozense
     return frozenset(by_name[one] for one in words)
 
 
-def attributes_of(given: str, option: str) -> tuple[tuple[str, ...], dict[str, object]]:
+def attributes_of(text: str, within: str | None) -> tuple[tuple[str, ...], dict[str, object]]:
     """Names of attributes, some with the value that is forced."""
     named: list[str] = []
     forced: dict[str, object] = {}
-    for one in pieces(given):
+    for one in given.pieces(text):
         name, equals, value = one.partition("=")
         if name.strip() in named:
-            raise typer.BadParameter(f"{option} names `{name.strip()}` twice")
+            raise typer.BadParameter(f"{within or '--attributes'} names `{name.strip()}` twice")
         named.append(name.strip())
         if equals:
-            forced[named[-1]] = value_of(value.strip())
+            forced[named[-1]] = given.value_of(value.strip())
     return tuple(named), forced
 
 
@@ -307,7 +263,7 @@ def show(files: opt.Files, keys: opt.Keys = None, json: opt.Json = False) -> Non
 
     `headgate cert show met.jwt smith.jwt`
     """
-    show_all(read_all(files), KeyNames(keys), utc_now(), json=json)
+    shown.show_all(read_all(files), KeyNames(keys), utc_now(), json=json)
 
 
 def verify(
@@ -340,24 +296,24 @@ def verify(
     names = KeyNames(keys)
     now = utc_now() if at is None else moment_of(at, "--at")
     root = offline.NOBODY if coordinator is None else names.did(coordinator, "--coordinator")
-    given = None if holder is None else names.did(holder, "--holder")
+    bearer = None if holder is None else names.did(holder, "--holder")
     anchor, wanted = _wanted(names, owner, type)
     written = read_all(files)
     try:
         bag = offline.opened(written, audience, now)
         bag = replace(bag, lists=(*bag.lists, *offline.lists_beside(files, now)))
         ground = offline.VerifyGround(bag, now, root, network or "*", anchor)
-        given = offline.holder_of(ground.bag.certificates) if given is None else given
-        chains = ground.chains(given, wanted)
+        bearer = bearer or offline.holder_of(ground.bag.certificates)
+        chains = ground.chains(bearer, wanted)
     except _REFUSALS as error:
-        verdict: dict[str, object] = {"holder": given or "", "holds": False, "chains": (), "revocation": ()}
+        verdict: dict[str, object] = {"holder": bearer or "", "holds": False, "chains": (), "revocation": ()}
         offline.refuse(error, names, verdict if json else None)
     checked = offline.check_lists((link.issuer for one in chains for link in one.chain), bag.lists, ground.same)
     if json:
         why: dict[str, str | None] = {"code": None, "why": None, "remedy": None}
         if not ground.anchored:
             chains, why = (), {"code": errors.ChainInvalid.code, "why": offline.NOBODY_NAMED, "remedy": _NAME_ONE}
-        print_json({"holder": given, "holds": ground.anchored, "chains": chains, "revocation": checked, **why})
+        print_json({"holder": bearer, "holds": ground.anchored, "chains": chains, "revocation": checked, **why})
     else:
         _say_chains(chains, ground, checked, names)
     if not ground.anchored:
@@ -381,9 +337,9 @@ def _say_chains(
     for number, chain in enumerate(chains):
         if number:
             say()
-        draw_chain(chain.chain, names, ground.same)
+        shown.draw_chain(chain.chain, names, ground.same)
         if ground.anchored:
-            say_reduced(chain, names)
+            shown.say_reduced(chain, names)
     say()
     if ground.anchored:
         for what in ground.unasked(chains):
@@ -392,7 +348,7 @@ def _say_chains(
     else:
         say((f"{offline.NOBODY_NAMED}: ", "bold red"), f"the signatures are good, and that is all; {_NAME_ONE}")
     offline.say_checked(checked, names)
-    say_legend(names)
+    shown.say_legend(names)
 
 
 def reduce(files: opt.Files, keys: opt.Keys = None, json: opt.Json = False) -> None:
@@ -408,20 +364,20 @@ def reduce(files: opt.Files, keys: opt.Keys = None, json: opt.Json = False) -> N
     """
     names = KeyNames(keys)
     chain = offline.in_order(offline.certificates_of(read_all(files)))
-    chain_steps = steps(chain, names)
+    chain_steps = shown.steps(chain, names)
     if len(chain_steps) < len(chain):
         _stopped(chain_steps[-1].reduced, chain[len(chain_steps)].id, names)
     if json:
-        shown = [{"certificate": one.certificate, "cut": one.cut, "left": one.reduced.authority} for one in chain_steps]
-        print_json({"steps": shown, "reduced": chain_steps[-1].reduced})
+        cuts = [{"certificate": one.certificate, "cut": one.cut, "left": one.reduced.authority} for one in chain_steps]
+        print_json({"steps": cuts, "reduced": chain_steps[-1].reduced})
         return
-    draw_chain(chain, names)
+    shown.draw_chain(chain, names)
     say()
     say((names(chain[0].issuer), "bold"), " gives ", (names(chain[-1].subject), "bold"), ", all in all:")
-    say_reduced(chain_steps[-1].reduced, names)
+    shown.say_reduced(chain_steps[-1].reduced, names)
     say()
     say(("whether it counts was not checked", "bold yellow"), ": `headgate cert verify --owner WHO` does that")
-    say_legend(names)
+    shown.say_legend(names)
 
 
 def _stopped(reduced: Reduced, after: str, names: KeyNames) -> None:
@@ -438,7 +394,6 @@ def _stopped(reduced: Reduced, after: str, names: KeyNames) -> None:
 # -- revoking -------------------------------------------------------------------------------------------------
 
 
-@connects
 def revoke(
     ids: IdsArgument,
     list_: ListOption = None,
@@ -464,7 +419,7 @@ def revoke(
         if who is None or connection.node or connection.key or connection.broker or connection.certificate:
             raise typer.BadParameter("--list goes with --as NAME, and with no option of a node")
         names = KeyNames(keys)
-        by = signer(who, names.keyring, passphrase_file)
+        by = given.signer(who, names.keyring, passphrase_file)
         revoke_in_file(by, ids_of(ids, names, names.own(who, by.key.public.did)), list_, utc_now())
         return
     revoked = ids_of(ids, KeyNames(keys))
@@ -474,13 +429,13 @@ def revoke(
             say((id, "bold"), f" is revoked: list {number}")
 
 
-def ids_of(given: Sequence[str], names: KeyNames, issuers: frozenset[str] | None = None) -> list[str]:
+def ids_of(texts: Sequence[str], names: KeyNames, issuers: frozenset[str] | None = None) -> list[str]:
     """The ids that are given, and those of the statements in the files that are; issued by these keys, if it is known.
 
     What is there as a file is one, and so is what could not be an id.
     """
     ids: dict[str, None] = {}
-    for text in given:
+    for text in texts:
         if Path(text).is_file() or "/" in text or Path(text).suffix == ".jwt":
             ids |= dict.fromkeys(_issued(each, names, issuers) for each in read_all([Path(text)]))
         elif _ID.match(text):
@@ -498,7 +453,7 @@ def _issued(written: WrittenStatement, names: KeyNames, issuers: frozenset[str] 
     """The id of a certificate or identity statement, which one of these keys must have issued."""
     with placed(written.place, exactly=True):
         is_identity = said_kind(written.text) == IDENTITY.typ
-        statement = IDENTITY.read(written.text).value if is_identity else CERTIFICATE.read(written.text).value
+        statement = IDENTITY.read(written.text).value if is_identity else signed.CERTIFICATE.read(written.text).value
         if issuers is not None and statement.issuer not in issuers:
             raise errors.BadStatement(
                 f"`{statement.id}` was issued by {names(statement.issuer)}",
@@ -508,29 +463,29 @@ def _issued(written: WrittenStatement, names: KeyNames, issuers: frozenset[str] 
     return statement.id
 
 
-def revoke_in_file(by: FileSigner, ids: Sequence[str], path: Path, now: datetime) -> None:
+def revoke_in_file(by: given.FileSigner, ids: Sequence[str], path: Path, now: datetime) -> None:
     """Replace the list in a file by the next one, which has these ids too."""
     issuer = by.key.public.did
     memory = by.directory / f"{issuer.removeprefix('did:key:')}.list"
     with _alone(memory):
-        known, given = _list_in(memory, issuer), _list_in(path, issuer)
-        if known is not None and given is not None:
+        known, brought = _list_in(memory, issuer), _list_in(path, issuer)
+        if known is not None and brought is not None:
             try:
-                check_newer(given, known)
+                signed.check_newer(brought, known)
             except errors.StaleList as error:
                 remedy = f"your last list is number {known.number}: bring that file"
                 raise errors.StaleList(error.message, place=str(path), remedy=remedy) from None
-        before = given or known
+        before = brought or known
         last = before or RevocationList(issuer, 0, now)
         at, revoked = max(now, last.issued), last.revoked | set(ids)
         if before is not None and revoked == before.revoked:
             say("Nothing new: all of them are on list ", (str(last.number), "bold"))
-            _write(path, issue_revocations(by.key, number=last.number, revoked=revoked, now=at))
+            replace_file(path, signed.issue_revocations(by.key, number=last.number, revoked=revoked, now=at) + "\n")
             return
         number = last.number + 1
-        text = issue_revocations(by.key, number=number, revoked=revoked, now=at)
-        _write(memory, text)
-        _write(path, text)
+        text = signed.issue_revocations(by.key, number=number, revoked=revoked, now=at)
+        replace_file(memory, text + "\n")
+        replace_file(path, text + "\n")
     say("List ", (str(number), "bold"), f" in {path}: {len(revoked)} revoked")
 
 
@@ -559,22 +514,7 @@ def _list_in(path: Path, issuer: str) -> RevocationList | None:
     if len(data) > MAX_LIST_BYTES + 1:
         raise errors.TooLarge(f"`{path}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})")
     with placed(str(path), exactly=True):
-        return verify_revocations(data.decode("utf-8", "replace").strip(), issuer=issuer)
-
-
-def _write(path: Path, text: str) -> None:
-    """Put a list in its place whole, on disk."""
-    passing = path.with_name(f".{path.name}.{os.getpid()}")
-    with writing(path, "make room"):
-        try:
-            with passing.open("w", encoding="ascii") as file:
-                file.write(f"{text}\n")
-                file.flush()
-                os.fsync(file.fileno())
-            passing.replace(path)
-        except OSError:
-            passing.unlink(missing_ok=True)
-            raise
+        return signed.verify_revocations(data.decode("utf-8", "replace").strip(), issuer=issuer)
 
 
 app = group("Issue certificates, look at them, and find out what they give.", *(issue, show, verify, reduce, revoke))

@@ -23,14 +23,14 @@ from headgate.cli.shared.rendering import print_json, say, show_truth
 from headgate.cli.statements import offline_verify as offline
 from headgate.cli.statements.statement_files import (
     KeyNames,
+    Lifetime,
+    Signing,
     WrittenStatement,
     condition_of,
     hand_out,
     pieces,
     read_all,
     read_one,
-    signer,
-    validity_of,
     value_of,
 )
 from headgate.cli.statements.statement_rendering import attribute_words, say_legend, show_all, validity_words
@@ -78,9 +78,8 @@ def issue(
     policy_rule: RuleOption = None,
     for_: ShortOption = _SHORT,
     audience: opt.Audience = None,
-    out: opt.Out = None,
-    keys: opt.Keys = None,
-    passphrase_file: opt.PassphraseFile = None,
+    *,
+    signing: Signing,
 ) -> None:
     """Attest a member's key, attributes and policy rule.
 
@@ -90,16 +89,14 @@ def issue(
 
     `headgate identity issue --as norway --to ola --attributes nation=NO --policy-rule '$nation = "NO"'`
     """
-    names, now = KeyNames(keys), utc_now()
+    now = utc_now()
     rule = _rule(policy_rule, "--policy-rule")
-    subject = names.did(to, "--to")
-    given = _attributes(attributes)
-    validity = validity_of(now, for_, None)
-    by = signer(who, names.keyring, passphrase_file).key
+    subject, given = signing.names.did(to, "--to"), _attributes(attributes)
+    validity, by = Lifetime(for_=for_).validity(now), signing.key(who)
     text = issue_identity(
         by, subject=subject, attributes=given, validity=validity, now=now, policy_rule=rule, audience=audience or ()
     )
-    hand_out(text, out, *_said(text, names))
+    _hand_out(text, signing)
 
 
 def guest_(
@@ -109,9 +106,8 @@ def guest_(
     policy_rule: RuleOption = None,
     heard_by: Annotated[str | None, option("--heard-by DOMAIN", "The name under which it is addressed to you.")] = None,
     audience: opt.Audience = None,
-    out: opt.Out = None,
-    keys: opt.Keys = None,
-    passphrase_file: opt.PassphraseFile = None,
+    *,
+    signing: Signing,
 ) -> None:
     """Take a member of another community in as a guest, with the attributes that your mapping gives it.
 
@@ -123,17 +119,14 @@ def guest_(
 
     `headgate identity guest ola.jwt --as italy --providers trust.yaml -o guest.jwt`
     """
-    names = KeyNames(keys)
     rule = _rule(policy_rule, "--policy-rule")
     home = read_one(file)
     try:
-        issuer = IDENTITY.read(home.text).value.issuer
-        provider = _provider(providers, issuer, names)
-        by = signer(who, names.keyring, passphrase_file).key
+        provider = _provider(providers, IDENTITY.read(home.text).value.issuer, signing.names)
         text = guest(
             home.text,
             home=provider,
-            host=by,
+            host=signing.key(who),
             now=utc_now(),
             policy_rule=rule,
             heard_by=heard_by,
@@ -141,7 +134,7 @@ def guest_(
         )
     except BadStatement as error:
         raise error.at(home.place) from None
-    hand_out(text, out, *_said(text, names))
+    _hand_out(text, signing)
 
 
 def vouch(
@@ -149,9 +142,8 @@ def vouch(
     to: opt.Subject,
     for_: ShortOption = _SHORT,
     audience: opt.Audience = None,
-    out: opt.Out = None,
-    keys: opt.Keys = None,
-    passphrase_file: opt.PassphraseFile = None,
+    *,
+    signing: Signing,
 ) -> None:
     """Tell your members that another key is an identity provider, so that they can believe its servers.
 
@@ -159,13 +151,13 @@ def vouch(
 
     `headgate identity vouch --as norway --to italy --for 1h -o italy-by-norway.jwt`
     """
-    names, now = KeyNames(keys), utc_now()
+    names, now = signing.names, utc_now()
     other = names.did(to, "--to")
-    validity = validity_of(now, for_, None)
-    by = signer(who, names.keyring, passphrase_file).key
+    validity = Lifetime(for_=for_).validity(now)
+    by = signing.key(who)
     text = cross_domain(by, other=other, validity=validity, now=now, audience=audience or ())
     said = f"{names(by.public.did)} says that {names(other)} is an identity provider, {validity_words(validity)}"
-    hand_out(text, out, said)
+    hand_out(text, signing.out, said)
 
 
 def _attributes(given: str) -> dict[str, Value]:
@@ -200,6 +192,10 @@ def _provider(file: Path, issuer: str, names: KeyNames) -> Provider:
         f"`{file}` has no provider with the key of {names(issuer)}",
         remedy=f"add one with `as: '{issuer}'`, if you trust it",
     )
+
+
+def _hand_out(text: str, signing: Signing) -> None:
+    hand_out(text, signing.out, *_said(text, signing.names))
 
 
 def _said(text: str, names: KeyNames) -> list[str]:

@@ -11,11 +11,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
 import typer
 
+from headgate.cli.shared import options as opt
 from headgate.cli.shared.common import STANDARD, placed, printable, read_bytes, writing
 from headgate.cli.shared.options import ahead, moment_of
 from headgate.cli.shared.rendering import remark
@@ -143,22 +145,47 @@ def _passphrase(file: Path | None, *, locked: bool) -> bytes | None:
     return asked_passphrase(twice=False) if file is None else passphrase_in(file)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Signing:
+    """Whose key signs a statement, and where that goes; each field is an option of every command that signs one."""
+
+    out: opt.Out = None
+    keys: opt.Keys = None
+    passphrase_file: opt.PassphraseFile = None
+
+    @cached_property
+    def names(self) -> KeyNames:
+        """What keys are called."""
+        return KeyNames(self.keys)
+
+    def key(self, who: str) -> PrivateKey:
+        """The key of `--as`."""
+        return signer(who, self.names.keyring, self.passphrase_file).key
+
+
 # -- when and what --------------------------------------------------------------------------------------------
 
 
-def validity_of(now: datetime, for_: str | None, until: str | None, from_: str | None = None) -> Validity:
-    """From now on, or from a time, as long as the options say."""
-    if for_ is not None and until is not None:
-        raise typer.BadParameter("--for and --until exclude each other")
-    start = now.replace(microsecond=0) if from_ is None else moment_of(from_, "--from")
-    if for_ is not None:
-        return Validity(start, ahead(start, for_, "--for"))
-    end = None if until is None else moment_of(until, "--until")
-    if end is not None and end <= now:
-        raise typer.BadParameter(f"--until: `{until}` is not in the future")
-    if end is not None and end <= start:
-        raise typer.BadParameter(f"--until: `{until}` is not after `{from_}`")
-    return Validity(start, end)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lifetime:
+    """How long something counts; each field is an option of every command that gives it an end."""
+
+    for_: opt.For = None
+    until: opt.Until = None
+
+    def validity(self, now: datetime, from_: str | None = None) -> Validity:
+        """From now on, or from a time, as long as the options say."""
+        if self.for_ is not None and self.until is not None:
+            raise typer.BadParameter("--for and --until exclude each other")
+        start = now.replace(microsecond=0) if from_ is None else moment_of(from_, "--from")
+        if self.for_ is not None:
+            return Validity(start, ahead(start, self.for_, "--for"))
+        end = None if self.until is None else moment_of(self.until, "--until")
+        if end is not None and end <= now:
+            raise typer.BadParameter(f"--until: `{self.until}` is not in the future")
+        if end is not None and end <= start:
+            raise typer.BadParameter(f"--until: `{self.until}` is not after `{from_}`")
+        return Validity(start, end)
 
 
 def pieces(given: str) -> list[str]:

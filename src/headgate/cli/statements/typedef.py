@@ -15,11 +15,11 @@ import typer
 
 from headgate.cli.shared import options as opt
 from headgate.cli.shared.common import group, utc_now
-from headgate.cli.shared.connection import PresentingConnection, connects
+from headgate.cli.shared.connection import PresentingConnection
 from headgate.cli.shared.options import argument, moment_of, option
 from headgate.cli.shared.rendering import count_of, remark, say
 from headgate.cli.statements import offline_verify as offline
-from headgate.cli.statements.statement_files import KeyNames, hand_out, pieces, read_all, read_one, signer
+from headgate.cli.statements.statement_files import KeyNames, Signing, hand_out, pieces, read_all, read_one
 from headgate.cli.statements.statement_rendering import say_legend, steps, validity_words
 from headgate.model.errors import BadStatement, Expired, Revoked
 from headgate.model.values import Kind, brief
@@ -50,9 +50,8 @@ def sign(
     with_: WithOption = None,
     extends: ExtendsOption = None,
     key_attributes: KeyAttributes = None,
-    out: opt.Out = None,
-    keys: opt.Keys = None,
-    passphrase_file: opt.PassphraseFile = None,
+    *,
+    signing: Signing,
 ) -> None:
     """Sign an event type as its owner, together with the certificates that allow it.
 
@@ -63,39 +62,33 @@ def sign(
 
     `headgate type sign met.Chase officer:string --as met --extends numberplate.jwt --with extend.jwt`
     """
-    names, now = KeyNames(keys), utc_now()
+    names = signing.names
     kinds = _kinds(attributes or [])
     parent = None if extends is None else read_one(extends)
     written = read_all(with_ or [])
     carried = offline.certificates_of(written)
     chain = offline.in_order(carried) if carried else ()
     texts = {one.key: each.text for one, each in zip(carried, written, strict=True)}
-    by = signer(who, names.keyring, passphrase_file).key
+    by = signing.key(who)
     text = issue_type(
         by,
         name=name,
         attributes=kinds,
-        now=now,
+        now=utc_now(),
         credentials=[texts[one.key] for one in chain],
         parent=None if parent is None else parent.text,
         key=pieces(key_attributes or ""),
     )
     by_whom = names(by.public.did)
     count = count_of(len(chain), "certificate") if chain else "no certificate"
-    hand_out(text, out, f"{by_whom} signs {name}, with {count}")
+    hand_out(text, signing.out, f"{by_whom} signs {name}, with {count}")
     if not chain:
+        above = by.public.did if parent is None else TYPE_DEFINITION.read(parent.text).value.owner
         remark(
-            _alone(
-                by.public.did, by_whom, None if parent is None else TYPE_DEFINITION.read(parent.text).value.owner, names
-            )
+            f"nobody can use it: give with `--with` the certificates by which {names(above)} lets {by_whom} extend"
+            if above != by.public.did
+            else f"only where {by_whom} coordinates the network can it be used: elsewhere it needs `install` (`--with`)"
         )
-
-
-def _alone(owner: str, shown: str, above: str | None, names: KeyNames) -> str:
-    """Who can use a type that no certificate goes with."""
-    if above is not None and above != owner:
-        return f"nobody can use it: give with `--with` the certificates by which {names(above)} lets {shown} extend"
-    return f"only where {shown} coordinates the network can it be used: elsewhere it needs `install` (`--with`)"
 
 
 def _kinds(given: list[str]) -> dict[str, Kind]:
@@ -161,7 +154,6 @@ def _say_type(signed_type: SignedType, names: KeyNames) -> None:
         say("  allowed by nobody: its owner coordinates the network")
 
 
-@connects
 def declare(file: FileArgument, *, connection: PresentingConnection) -> None:
     """Declare a signed type at a node, which verifies it by itself and keeps it as it was signed.
 
