@@ -55,6 +55,23 @@ class PeerStatus:
     trouble: str | None = None
 
 
+def statuses(
+    book: RoleBook, now: datetime, heard: Mapping[str, Sequence[Any]] = {}, troubles: Mapping[str, str] = {}
+) -> list[PeerStatus]:
+    """How one stands with each peer of the ledger; a node that has never run has heard nobody."""
+    found = []
+    for name, peer in sorted(book.peers.items()):
+        row = heard.get(name, ())
+        at, *counts = row[3:] if row[:3] == identity(peer) else (None, 0, 0, 0)
+        last = max((one for one in (peer.heard, None if at is None else moment(at)) if one), default=None)
+        silent = None if last is None else max(0.0, (now - last).total_seconds())
+        states = mirrored(book, name)
+        unknown = sum(1 for state in states.values() if state is None)
+        about = (name, peer.service, peer.key, peer.bound, silent, len(states), unknown)
+        found.append(PeerStatus(*about, FollowCounts(*counts), troubles.get(name)))
+    return found
+
+
 class Peers(SharedFile):
     """The memory of one node about its peers. May be used from any thread."""
 
@@ -97,24 +114,8 @@ class Peers(SharedFile):
         """How one stands with each peer of the ledger."""
         if not book.peers:
             return []
-        heard: Mapping[str, Any] = {row[0]: row for row in self._rows("SELECT * FROM heard")}
-        troubles = dict(self._rows("SELECT peer, words FROM troubles"))
-        statuses = []
-        for name, peer in sorted(book.peers.items()):
-            row = heard.get(name, ())
-            at, *counts = row[3:] if row[:3] == identity(peer) else (None, 0, 0, 0)
-            last = max((one for one in (peer.heard, None if at is None else moment(at)) if one), default=None)
-            silent = None if last is None else max(0.0, (now - last).total_seconds())
-            states = mirrored(book, name)
-            unknown = sum(1 for state in states.values() if state is None)
-            statuses.append(
-                PeerStatus(
-                    *(name, peer.service, peer.key, peer.bound, silent, len(states), unknown),
-                    FollowCounts(*counts),
-                    troubles.get(name),
-                )
-            )
-        return statuses
+        heard = {row[0]: row for row in self._rows("SELECT * FROM heard")}
+        return statuses(book, now, heard, dict(self._rows("SELECT peer, words FROM troubles")))
 
     # -- questions --------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ import httpx
 import typer
 from rich.text import Text
 
-from headgate.cli.shared.common import check_text, out
+from headgate.cli.shared.common import out
 from headgate.cli.shared.options import Json, argument
 from headgate.cli.shared.rendering import print_json, say, show_table
 from headgate.gateway.authority.issuers import ask
@@ -119,7 +119,6 @@ def doctor(
 
     `headgate doctor shop --json`
     """
-    check_text(str(directory or ""))
     checks = list(examine(directory or Path(), utc_now()))
     print_json(checks) if json else _show(checks)
     if any(check.finding == "fail" for check in checks):

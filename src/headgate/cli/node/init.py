@@ -24,7 +24,7 @@ from typing import Annotated, Final
 
 import typer
 
-from headgate.cli.shared.common import HERE, check_text, err, on_signals, printable
+from headgate.cli.shared.common import HERE, err, on_signals, printable
 from headgate.cli.shared.options import argument, option
 from headgate.cli.shared.rendering import count_of, say
 from headgate.model.changes import Batch, SetKey
@@ -37,7 +37,7 @@ from headgate.node.processes import Notice, Supervisor, What, settings_from
 from headgate.node.statement_register import vouch
 from headgate.node.topology import Node, check_ports, prepare
 from headgate.trust import positions, tokens
-from headgate.trust.keys import PrivateKey
+from headgate.trust.keys import PrivateKey, sync_directory
 from headgate.trust.tls import certificate_of, expires, fingerprint, make_certificate
 
 PUBLISHER: Final = "till"
@@ -117,7 +117,6 @@ def init(
 
     `headgate init /srv/headgate --name shop --host gate.example.org --host 10.0.0.7`
     """
-    check_text(str(directory))
     _show(directory, make_domain(directory, name, host or (), utc_now()))
 
 
@@ -188,11 +187,7 @@ def _move(building: Path, target: Path, given: Path) -> None:
             f"`{given}` cannot be replaced ({error.strerror})", remedy=f"name a new one, such as `{given / 'domain'}`"
         ) from None
     for directory in (target, target.parent):
-        handle = os.open(directory, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        sync_directory(directory)
 
 
 def _move_up(building: Path, target: Path) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -36,7 +35,7 @@ from headgate.model.values import brief
 from headgate.node.config import Files
 from headgate.node.domain import Domain
 from headgate.node.peers import Peers, PeerStatus
-from headgate.roles.certificates.remote_records import FollowCounts, mirrored
+from headgate.node.peers import statuses as statuses_of
 from headgate.trust.keys import PublicKey
 
 BOUND: Final = 30
@@ -227,7 +226,11 @@ def list_(domain: DomainOption, json: Json = False) -> None:
     with Domain.open(data) as opened:
         book = opened.ledger.state().roles
     watchers = Counter(watch.watcher for watch in book.watches)
-    statuses = _statuses(data / Peers.FILE, book, utc_now())
+    if (data / Peers.FILE).is_file():
+        with closing(Peers(data / Peers.FILE)) as peers:
+            statuses = peers.statuses(book, utc_now())
+    else:
+        statuses = statuses_of(book, utc_now())
     if json:
         print_json({"peers": statuses, "watchers": dict(sorted(watchers.items()))})
         return
@@ -237,22 +240,6 @@ def list_(domain: DomainOption, json: Json = False) -> None:
         _show(statuses, book)
     for name, count in sorted(watchers.items()):
         say(f"{name} follows {count_of(count, 'record')} of ours")
-
-
-def _statuses(path: Path, book: RoleBook, now: datetime) -> list[PeerStatus]:
-    """How one stands with each; a node that has never run has heard nobody."""
-    if path.is_file():
-        with closing(Peers(path)) as peers:
-            return peers.statuses(book, now)
-    statuses = []
-    for name, peer in sorted(book.peers.items()):
-        silent = None if peer.heard is None else max(0.0, (now - peer.heard).total_seconds())
-        states = mirrored(book, name)
-        unknown = sum(1 for state in states.values() if state is None)
-        statuses.append(
-            PeerStatus(name, peer.service, peer.key, peer.bound, silent, len(states), unknown, FollowCounts())
-        )
-    return statuses
 
 
 def _show(statuses: Sequence[PeerStatus], book: RoleBook) -> None:

@@ -7,18 +7,17 @@ rules do; what cannot be said in the other form is refused.
 from __future__ import annotations
 
 import json as jsonlib
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from headgate.cli.shared.common import check_text, data_directory, group
+from headgate.cli.shared.common import data_directory, group, read_bytes
 from headgate.cli.shared.options import DomainOption, Json, argument, option
 from headgate.cli.shared.rendering import print_json, say
 from headgate.decide.views import named_type
 from headgate.lang.acl import LETTERS, Acl, acl_of, ordered, parse_acl, parse_unix, render_acl, rules_of, unix_rights
 from headgate.ledger import Ledger
-from headgate.model.errors import BadDefinition, BadExpression, NotFound, UnknownType
+from headgate.model.errors import BadDefinition, BadExpression, UnknownType
 from headgate.model.limits import MAX_ACL_CHARS
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import State
@@ -57,7 +56,6 @@ def import_(
 
     Exit status: 0, or 2 if the list is refused, or rules cannot say it.
     """
-    check_text(str(file))
     check_type_name(type_name)
     text = _read(file)
     listed = ordered(parse_unix(text), frozenset(group or ())) if unix else parse_acl(text)
@@ -156,16 +154,8 @@ def _letters(text: str) -> Mapping[str, Action]:
 
 
 def _read(file: Path) -> str:
-    most = 4 * MAX_ACL_CHARS
     try:
-        if str(file) == "-":
-            raw = sys.stdin.buffer.read(most + 1)
-        else:
-            with file.open("rb") as opened:
-                raw = opened.read(most + 1)
-        text = raw.decode("utf-8")
-    except OSError as error:
-        raise NotFound(f"`{file}` cannot be read: {error.strerror}") from None
+        text = read_bytes(file, 4 * MAX_ACL_CHARS).decode("utf-8")
     except UnicodeDecodeError:
         raise BadExpression(f"`{file}` is not text in UTF-8") from None
     return "\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#"))

@@ -22,7 +22,7 @@ from headgate.analysis.advice import Advice, Concern, advise, nothing_of_it, una
 from headgate.analysis.effects import Affected, Gain, Turn, effects
 from headgate.analysis.plan import Plan
 from headgate.analysis.proofs import Fault, PolicyProofs, RuleFinding, Sight, can_see, check_policy, example_state
-from headgate.cli.shared.common import check_text, data_directory, err, group, open_domain
+from headgate.cli.shared.common import data_directory, err, group, open_domain
 from headgate.cli.shared.options import Json, PolicyDomain, RunPython, argument, option
 from headgate.cli.shared.rendering import (
     MOST,
@@ -121,7 +121,6 @@ def plan(
 
     Exit status: 0 with or without a difference, 1 with `--check` if there is one, 2 if the policy is refused.
     """
-    check_text(str(directory))
     paths = Paths(_data(domain, directory))
     with Ledger.open(paths.ledger) as ledger:
         now = ledger.state()
@@ -160,7 +159,6 @@ def apply(
 
     Exit status: 0 applied or nothing to do, 1 not confirmed, 2 refused; then nothing has changed.
     """
-    check_text(str(directory))
     with Domain.open(_data(domain, directory)) as opened:
         now = opened.ledger.state()
         desired = read_policy(
@@ -376,7 +374,6 @@ def check(
     Exit status: 0 nothing found, or nobody can see it; 1 something found, or somebody can; 2 if the policy is refused.
     Warnings do not count.
     """
-    check_text(str(directory or ""))
     if outside and sees is None:
         raise typer.BadParameter("--outside goes with --can-see")
     if directory is not None and version is not None:

@@ -14,21 +14,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, NoReturn, TypeAlias
 
 import typer
 from rich.text import Text
 
-from headgate.analysis.stages import (
-    Stages,
-    render_acceptance,
-    render_clause,
-    render_client,
-    render_literal,
-    render_stages,
-    stages,
-)
-from headgate.cli.shared.common import check_text, data_directory, group, placed, read_bytes
+from headgate.analysis import stages as st
+from headgate.cli.shared.common import data_directory, group, placed, read_bytes
 from headgate.cli.shared.options import Json, RunPython, argument, option
 from headgate.cli.shared.rendering import count_of, print_json, say, say_not_run, show_table
 from headgate.decide.constraints import RoleFunction, is_monitored
@@ -46,7 +38,7 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.pipeline.index.predicates import Allowed
 from headgate.roles.requests.transition import next_state
-from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile, settle_rolefile
+from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile, relation_columns, settle_rolefile
 from headgate.roles.rolefiles.kinds import parameter_kinds
 from headgate.roles.rolefiles.names import Finding, called, leaves
 from headgate.scenario.format.file import load
@@ -68,7 +60,6 @@ Files = Annotated[
 ]
 PolicyOption = Annotated[Path | None, option("--policy DIR", "A policy directory whose names the files may use.")]
 NamesDomain = Annotated[Path | None, option("--domain DIR", "A domain whose names the files may use.")]
-StrictOption = Annotated[bool, option("--strict", "Leave with 1 if there are warnings, too.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +100,24 @@ class CheckGround:
     """May modules beside the files run?"""
 
 
-def check(
-    files: Files,
-    policy: PolicyOption = None,
-    domain: NamesDomain = None,
-    strict: StrictOption = False,
-    run_python: RunPython = False,
-    json: Json = False,
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checking:
+    """How files are checked; each field is an option of both commands that do."""
+
+    policy: PolicyOption = None
+    domain: NamesDomain = None
+    strict: Annotated[bool, option("--strict", "Leave with 1 if there are warnings, too.")] = False
+    run_python: RunPython = False
+    json: Json = False
+
+    def tell(self, files: Sequence[Path], events_only: bool = False) -> NoReturn:
+        """Show what is found, and leave with the status that it comes to."""
+        findings = check_files(files, ground_of(self.policy, self.domain, self.run_python), events_only)
+        print_json(findings) if self.json else _show(findings)
+        raise typer.Exit(int(any(one.severity == "error" or self.strict for one in findings)))
+
+
+def check(files: Files, *, checking: Checking) -> None:
     """Check rolefiles and event policy: names, types, statements that never apply, and which of two wins.
 
     A file `Conf.roles` is the rolefile of the service `Conf`. With `--policy` or `--domain`, its groups, relations,
@@ -133,14 +134,7 @@ def check(
 
     Exit status: 0 without errors, 1 with errors, or with `--strict` and warnings; 2 if there is nothing to check.
     """
-    tell(check_files(files, ground_of(policy, domain, run_python)), strict=strict, json=json)
-
-
-def tell(findings: Sequence[LocatedFinding], *, strict: bool, json: bool) -> None:
-    """Show findings, and leave with the status that they come to."""
-    print_json(findings) if json else _show(findings)
-    bad = any(one.severity == "error" or strict for one in findings)
-    raise typer.Exit(int(bad))
+    checking.tell(files)
 
 
 # -- what is checked ------------------------------------------------------------------------------------------
@@ -148,7 +142,6 @@ def tell(findings: Sequence[LocatedFinding], *, strict: bool, json: bool) -> Non
 
 def check_files(paths: Sequence[Path], ground: CheckGround, events_only: bool = False) -> list[LocatedFinding]:
     """What is wrong with these files: those of roles and event policy together, directories and scenarios each."""
-    check_text(*map(str, paths))
     findings: list[LocatedFinding] = []
     loose = [path for path in paths if not path.is_dir() and path.suffix in (ROLES, EVENTS)]
     written, unread = _texts(loose)
@@ -308,7 +301,7 @@ def _check_roles(
         service=service,
         known=rolefiles.get,
         groups=frozenset(state.groups),
-        relations=_columns(state),
+        relations=relation_columns(state),
         functions=functions.keys(),
         entry_only=[name for name, one in functions.items() if not is_monitored(one)],
     )
@@ -331,13 +324,9 @@ def _check_events(policy: EventPolicy, rolefiles: Mapping[str, Rolefile], ground
         types={name: tuple(one for one, _ in parameters(state, name)) for name in state.types},
         services=services,
         groups=frozenset(state.groups),
-        relations=_columns(state),
+        relations=relation_columns(state),
         kinds={name: parameter_kinds(state, name) for name in state.types},
     )
-
-
-def _columns(state: State) -> dict[str, int | None]:
-    return {name: len(next(iter(rows))) if rows else None for name, rows in state.relations.items()}
 
 
 # -- on the screen --------------------------------------------------------------------------------------------
@@ -388,9 +377,8 @@ def explain_events(
 
     `headgate erdl explain --domain /srv/headgate`
     """
-    check_text(str(file or ""))
     state = _state(file, policy, domain)
-    explanations = [stages(state, name) for name in _types(state, type_name)]
+    explanations = [st.stages(state, name) for name in _types(state, type_name)]
     if json:
         print_json([_facts(one) for one in explanations])
         return
@@ -400,16 +388,13 @@ def explain_events(
         if number:
             say()
         say((explanation.type, "bold"))
-        say(render_stages(explanation))
+        say(st.render_stages(explanation))
 
 
 def check_events(
     files: Annotated[list[Path], argument("FILE...", "Files `*.erdl`, scenarios, or a directory.")],
-    policy: PolicyOption = None,
-    domain: NamesDomain = None,
-    strict: StrictOption = False,
-    run_python: RunPython = False,
-    json: Json = False,
+    *,
+    checking: Checking,
 ) -> None:
     """Check event policy: names, entries that never apply, and negative ones that a client can avoid.
 
@@ -421,7 +406,7 @@ def check_events(
 
     Exit status: 0 without errors, 1 with errors, or with `--strict` and warnings; 2 if there is nothing to check.
     """
-    tell(check_files(files, ground_of(policy, domain, run_python), events_only=True), strict=strict, json=json)
+    checking.tell(files, events_only=True)
 
 
 # -- what is explained ----------------------------------------------------------------------------------------
@@ -433,14 +418,13 @@ def _state(file: Path | None, policy: Path | None, domain: Path | None) -> State
         if ground.state is None:
             raise typer.BadParameter("name a FILE, or --policy DIR, or --domain DIR")
         return ground.state
-    if file.suffix in (".yaml", ".yml") and ground.state is None:
+    if file.suffix in _YAML and ground.state is None:
         return state_of(load(file, Allowed()))
     if file.suffix != EVENTS:
         raise NotFound(f"`{file}` is no event policy", remedy="it ends in .erdl, or it is a scenario")
-    raw = read_bytes(file, 4 * MAX_ROLEFILE_CHARS)
     state = State(administrator=ADMINISTRATOR) if ground.state is None else ground.state
     with placed(str(file)):
-        events = parse_event_policy(raw.decode("utf-8", "replace"))
+        events = parse_event_policy(_alone(file).text)
         needed = tuple(_needed(events)) if ground.state is None else ()
         return next_state(state, Batch(state.administrator, (*needed, SetEventPolicy(events))), ground.functions)
 
@@ -471,14 +455,14 @@ def _types(state: State, wanted: str | None) -> list[str]:
     return list(dict.fromkeys(entry.event.type for entry in state.roles.policy.entries))
 
 
-def _facts(explanation: Stages) -> dict[str, object]:
+def _facts(explanation: st.Stages) -> dict[str, object]:
     return {
         "type": explanation.type,
         "entries": [render_entry(each) for each in explanation.entries],
-        "acceptance": [render_acceptance(each) for each in explanation.acceptance],
-        "clients": [render_client(each) for each in explanation.clients],
-        "events": [render_literal(each) for each in explanation.events],
-        "clauses": None if explanation.clauses is None else [render_clause(each) for each in explanation.clauses],
+        "acceptance": [st.render_acceptance(each) for each in explanation.acceptance],
+        "clients": [st.render_client(each) for each in explanation.clients],
+        "events": [st.render_literal(each) for each in explanation.events],
+        "clauses": None if explanation.clauses is None else [st.render_clause(each) for each in explanation.clauses],
     }
 
 

@@ -162,11 +162,11 @@ def check_text(*given: object) -> None:
     for one in given:
         if isinstance(one, list | tuple):
             check_text(*one)
-        elif isinstance(one, str):
+        elif isinstance(one, str | Path):
             try:
-                one.encode()
+                str(one).encode()
             except UnicodeEncodeError:
-                raise typer.BadParameter(f"`{printable(one)}` is not valid UTF-8") from None
+                raise typer.BadParameter(f"`{printable(str(one))}` is not valid UTF-8") from None
 
 
 @contextmanager

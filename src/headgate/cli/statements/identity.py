@@ -138,12 +138,7 @@ def guest_(
 
 
 def vouch(
-    who: opt.Signer,
-    to: opt.Subject,
-    for_: ShortOption = _SHORT,
-    audience: opt.Audience = None,
-    *,
-    signing: Signing,
+    who: opt.Signer, to: opt.Subject, for_: ShortOption = _SHORT, audience: opt.Audience = None, *, signing: Signing
 ) -> None:
     """Tell your members that another key is an identity provider, so that they can believe its servers.
 
