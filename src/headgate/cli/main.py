@@ -25,7 +25,7 @@ class Later:
     """Where a command is, and what the list of commands says of it."""
 
     place: str
-    """`module:name`."""
+    """`module:name`, in this package."""
     line: str
 
     def load(self) -> Any:
@@ -33,92 +33,81 @@ class Later:
         module, _, name = self.place.partition(":")
         try:
             with needs_extras():
-                return getattr(import_module(module), name)
+                return getattr(import_module(f"headgate.cli.{module}"), name)
         except BadEnvironment as error:
             fail(error)
 
 
 COMMANDS = {
     "init": Later(
-        "headgate.cli.node.init:init",
+        "node.init:init",
         "Make a domain: keys, a TLS certificate, settings with their defaults, and a small policy to begin with.",
     ),
     "up": Later(
-        "headgate.cli.node.init:up",
-        "Start a node: the pipeline on Spark and one or more gateways, each a process of its own.",
+        "node.init:up", "Start a node: the pipeline on Spark and one or more gateways, each a process of its own."
     ),
     "doctor": Later(
-        "headgate.cli.node.doctor:doctor",
+        "node.doctor:doctor",
         "Check the machine and a domain: Java, memory, disk, settings, keys, certificate, files, ports and the node.",
     ),
     "demo": Later(
-        "headgate.cli.stories.demo:demo",
-        "Watch a policy at work: publish, decide on Spark, change the policy, explain, verify.",
+        "stories.demo:demo", "Watch a policy at work: publish, decide on Spark, change the policy, explain, verify."
     ),
     "test": Later(
-        "headgate.cli.policy.test:test",
-        "Test policies: run scenario files and compare what comes of them with what they expect.",
+        "policy.test:test", "Test policies: run scenario files and compare what comes of them with what they expect."
     ),
     "explain": Later(
-        "headgate.cli.policy.explain:explain",
+        "policy.explain:explain",
         "Explain what a principal sees of an event: by which rights, why the rest is hidden, and what was missing.",
     ),
     "restrictions": Later(
-        "headgate.cli.policy.explain:restrictions",
+        "policy.explain:restrictions",
         "Show what a subscription comes to under its principal's rights, beside what was asked.",
     ),
     "versions": Later(
-        "headgate.cli.policy.explain:versions",
+        "policy.explain:versions",
         "Show every control version: its author, its time, what it changed, and where it starts in each stream.",
     ),
     "verify": Later(
-        "headgate.cli.policy.verify:verify",
+        "policy.verify:verify",
         "Recompute all deliveries from the log and the ledger on Spark, and report every difference.",
     ),
-    "publish": Later("headgate.cli.events.publish:publish", "Publish an event, or a file of events."),
-    "subscribe": Later(
-        "headgate.cli.events.subscribe:subscribe", "Subscribe to an event type and print what comes, until Ctrl-C."
-    ),
+    "publish": Later("events.publish:publish", "Publish an event, or a file of events."),
+    "subscribe": Later("events.subscribe:subscribe", "Subscribe to an event type and print what comes, until Ctrl-C."),
     "echo": Later(
-        "headgate.cli.events.subscribe:echo",
+        "events.subscribe:echo",
         "Echo another domain's events at home, so that our own clients see them by our own policy.",
     ),
     "token": Later(
-        "headgate.cli.events.asyncapi:token",
+        "events.asyncapi:token",
         "Prove who you are and print a session token, good for a quarter of an hour at every gateway of the domain.",
     ),
     "asyncapi": Later(
-        "headgate.cli.events.asyncapi:asyncapi",
+        "events.asyncapi:asyncapi",
         "Write an AsyncAPI 3.0 document of the event types, with what you may publish and see of each.",
     ),
     "wider": Later(
-        "headgate.cli.policy.wider:command",
+        "policy.wider:command",
         "Is the first rule wider than the second: true for every subject for whom the second is true?",
     ),
 }
 GROUPS = {
-    "policy": Later(
-        "headgate.cli.policy.policy:app", "Keep the policy in files: show what they would change, and make it so."
-    ),
-    "keys": Later("headgate.cli.statements.keys:app", "Make and keep the keys that principals are named by."),
-    "cert": Later("headgate.cli.statements.cert:app", "Issue certificates, look at them, and find out what they give."),
+    "policy": Later("policy.policy:app", "Keep the policy in files: show what they would change, and make it so."),
+    "keys": Later("statements.keys:app", "Make and keep the keys that principals are named by."),
+    "cert": Later("statements.cert:app", "Issue certificates, look at them, and find out what they give."),
     "identity": Later(
-        "headgate.cli.statements.identity:app",
-        "Attest who is who: attributes and policy rules of members, guests and servers.",
+        "statements.identity:app", "Attest who is who: attributes and policy rules of members, guests and servers."
     ),
     "role": Later(
-        "headgate.cli.roles.role:app",
+        "roles.role:app",
         "Enter, leave, elect to, revoke and look at roles; check rolefiles; draw the credential graph.",
     ),
-    "erdl": Later("headgate.cli.policy.role_check:erdl", "Check event policy, and see how it is worked through."),
+    "erdl": Later("policy.role_check:erdl", "Check event policy, and see how it is worked through."),
     "peer": Later(
-        "headgate.cli.node.peer:app",
-        "Let roles of other domains count here, and let other domains follow roles of ours.",
+        "node.peer:app", "Let roles of other domains count here, and let other domains follow roles of ours."
     ),
-    "acl": Later(
-        "headgate.cli.policy.acl:app", "Turn access control lists into rules and back, and see what a list gives."
-    ),
-    "type": Later("headgate.cli.statements.typedef:app", "Sign event types as their owner, and verify signed ones."),
+    "acl": Later("policy.acl:app", "Turn access control lists into rules and back, and see what a list gives."),
+    "type": Later("statements.typedef:app", "Sign event types as their owner, and verify signed ones."),
 }
 """Commands that have commands of their own."""
 
@@ -142,11 +131,11 @@ class Commands(TyperGroup):
 
 
 def built(name: str, command: Later, markup: MarkupMode) -> TyperCommand | TyperGroup:
-    """The command itself, which shows Headgate's errors; a group brings that with it."""
+    """The command itself, which shows Headgate's errors; a group's own do that already."""
     holder = typer.Typer(rich_markup_mode=markup)
     loaded = command.load()
     if isinstance(loaded, typer.Typer):
-        holder.add_typer(loaded, name=name)
+        holder.add_typer(loaded, name=name, help=command.line)
     else:
         holder.command(name)(shows_errors(loaded))
     made = get_group(holder).commands[name]

@@ -252,6 +252,4 @@ def _show(statuses: Sequence[PeerStatus], book: RoleBook) -> None:
     show_table(("name", "service there", "at", "heard", "borne", "roles", "unknown", "trouble"), rows)
 
 
-app = group(
-    "Let roles of other domains count here, and let other domains follow roles of ours.", add, list_, remove, allow
-)
+app = group(add, list_, remove, allow)

@@ -178,4 +178,4 @@ def _yaml(rules: tuple[Rule, ...]) -> str:
     return "\n".join(lines)
 
 
-app = group("Turn access control lists into rules and back, and see what a list gives.", import_, export, show)
+app = group(import_, export, show)

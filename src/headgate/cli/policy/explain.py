@@ -14,20 +14,10 @@ from rich.text import Text
 
 from headgate.analysis import explain as ex
 from headgate.analysis import restrictions as rs
-from headgate.analysis.explain import Judged
+from headgate.cli.shared import rendering
 from headgate.cli.shared.common import open_domain, out
 from headgate.cli.shared.options import Asker, DomainOption, Json, argument, option
-from headgate.cli.shared.rendering import (
-    names,
-    print_json,
-    say,
-    show_condition,
-    show_held,
-    show_part,
-    show_table,
-    show_truth,
-    show_value,
-)
+from headgate.cli.shared.rendering import names, print_json, say, show_condition, show_table, show_truth
 from headgate.lang.render import render_argument, render_constraint, render_entry, render_role
 from headgate.ledger import HistoryEntry, Ledger, StartingPoint, VersionInfo
 from headgate.model.errors import NotFound
@@ -92,7 +82,7 @@ def _show(answer: ex.Explanation) -> None:
     out.print()
     hidden = Text("hidden", "red")
     rows = (
-        (one.name, Text(show_value(one.value), "green") if one.visible else hidden, _why(one, answer))
+        (one.name, Text(rendering.show_value(one.value), "green") if one.visible else hidden, _why(one, answer))
         for one in answer.attributes
     )
     show_table(("attribute", "sees", "why"), rows)
@@ -169,20 +159,20 @@ def _outcome(attempt: ex.Tried) -> str:
         outcome = "does not match"
     if not attempt.told:
         return outcome
-    lines = [] if attempt.membership is None else [show_held(attempt.membership)]
+    lines = [] if attempt.membership is None else [rendering.show_held(attempt.membership)]
     lines += [] if attempt.judged is None else _credentials(attempt.judged)
-    lines += [show_part(part) for part in attempt.parts if part.values]
+    lines += [rendering.show_part(part) for part in attempt.parts if part.values]
     unknown = " (an unknown forbid forbids)" if attempt.matched and attempt.truth is None else ""
     return "\n".join([f"{show_truth(attempt.truth)}: {outcome}{unknown}", *lines])
 
 
-def _credentials(judged: Judged) -> list[str]:
+def _credentials(judged: ex.Judged) -> list[str]:
     """What an entry of the event policy saw of the event, and what was shown for it."""
     seen = ", ".join(f"{name} is {render_argument(v)}" for name, v in judged.parameters)
     lines = [f"of the event: {seen}"] if seen else []
     if judged.missing:
         return [*lines, *(f"nothing that counts is `{render_role(ref)}`" for ref in judged.missing)]
-    lines += map(show_held, judged.credentials)
+    lines += map(rendering.show_held, judged.credentials)
     if judged.entry.constraint != TRUE:
         lines.append(f"`{render_constraint(judged.entry.constraint)}` is {show_truth(judged.constraint)}")
     return lines
@@ -196,7 +186,7 @@ def _show_unmet(unmet: ex.Unmet, who: str) -> None:
     }[unmet.demand]
     say(("stopped: ", "bold red"), f"{who} does not meet {whose}: {show_condition(unmet.condition)}")
     for part in unmet.parts:
-        say(f"  {show_part(part)}")
+        say(f"  {rendering.show_part(part)}")
 
 
 def _show_subscription(asked: ex.SubscriptionExplanation, answer: ex.Explanation) -> None:
@@ -208,7 +198,7 @@ def _show_subscription(asked: ex.SubscriptionExplanation, answer: ex.Explanation
         _show_unmet(unmet, answer.publisher)
     if not asked.delivered:
         for part in asked.parts:
-            say(f"  {show_part(part, asked.hidden)}")
+            say(f"  {rendering.show_part(part, asked.hidden)}")
 
 
 def _standing(asked: ex.SubscriptionExplanation, answer: ex.Explanation) -> str:
@@ -306,7 +296,7 @@ def _show_restriction(answer: rs.Restriction) -> None:
     say("subscription ", (answer.subscription, "bold"), whose)
     say(f"asked for: {answer.type} where {show_condition(answer.where)}")
     if answer.counted:
-        say("counts for event policy: ", "; ".join(map(show_held, answer.counted)))
+        say("counts for event policy: ", "; ".join(map(rendering.show_held, answer.counted)))
     say("can be satisfied: ", _verdict(answer))
     if answer.never:
         say(f"asked for in the filter, but never visible: {names(answer.never)}")
@@ -324,7 +314,7 @@ def _asks_of(entry: rs.RestrictionEntry) -> str:
     """What an entry asks of the event, and through which membership it counts."""
     if entry.policy is not None:
         return render_entry(entry.policy)
-    held = "" if entry.membership is None else f"\n{show_held(entry.membership)}"
+    held = "" if entry.membership is None else f"\n{rendering.show_held(entry.membership)}"
     return f"{show_condition(entry.condition)}{held}"
 
 
@@ -400,7 +390,9 @@ def _show_publish(answer: rs.PublishRestriction) -> None:
     out.print()
     rows = []
     for entry in answer.entries:
-        forced = (f"{name} = {show_value(value)}" if entry.told else name for name, value in entry.forces.items())
+        forced = (
+            f"{name} = {rendering.show_value(value)}" if entry.told else name for name, value in entry.forces.items()
+        )
         kept = (", ".join(entry.keeps), ", ".join(forced), ", ".join(entry.nulls))
         when = "passed over: no identity statement in force" if entry.passed_over else show_condition(entry.condition)
         rows.append((entry.rule, entry.effect.value, *(kept if entry.effect is Effect.GRANT else ("",) * 3), when))

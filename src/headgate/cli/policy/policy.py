@@ -22,22 +22,10 @@ from headgate.analysis.advice import Advice, Concern, advise, nothing_of_it, una
 from headgate.analysis.effects import Affected, Gain, Turn, effects
 from headgate.analysis.plan import Plan
 from headgate.analysis.proofs import Fault, PolicyProofs, RuleFinding, Sight, can_see, check_policy, example_state
+from headgate.cli.shared import rendering
 from headgate.cli.shared.common import data_directory, err, group, open_domain
 from headgate.cli.shared.options import Json, PolicyDomain, RunPython, argument, option
-from headgate.cli.shared.rendering import (
-    MOST,
-    count_of,
-    joined,
-    names,
-    print_json,
-    say,
-    say_lines,
-    say_not_run,
-    show_condition,
-    show_constant,
-    show_open,
-    show_table,
-)
+from headgate.cli.shared.rendering import MOST, count_of, joined, names, print_json, say, say_lines, show_table
 from headgate.commands.commit import apply_plan
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
@@ -124,11 +112,11 @@ def plan(
     paths = Paths(_data(domain, directory))
     with Ledger.open(paths.ledger) as ledger:
         now = ledger.state()
-    desired = read_policy(directory, now.administrator, Allowed(run_python, now.predicates, paths.predicates))
+    desired = _desired(directory, now, paths, run_python)
     made = plan_policy(now, desired)
     shown = replace(describe(made), not_run=desired.not_run)
     print_json(shown) if json else _show(shown, made)
-    say_not_run(desired.not_run)
+    rendering.say_not_run(desired.not_run)
     raise typer.Exit(int(check and not made.empty))
 
 
@@ -161,9 +149,7 @@ def apply(
     """
     with Domain.open(_data(domain, directory)) as opened:
         now = opened.ledger.state()
-        desired = read_policy(
-            directory, now.administrator, Allowed(run_python, now.predicates, opened.paths.predicates)
-        )
+        desired = _desired(directory, now, opened.paths, run_python)
         if desired.not_run:
             raise BadDefinition(
                 f"the policy registers {names(desired.not_run)}: Python that gateways and the pipeline will run",
@@ -179,6 +165,11 @@ def apply(
         starts = opened.ledger.starting_points(version=version)
         over = opened.ledger.passed_over(made.expect, version)
     _applied(version, starts, over)
+
+
+def _desired(directory: Path, now: State, paths: Paths, run_python: bool) -> Desired:
+    """The policy of a directory, for the domain whose ledger says this now."""
+    return read_policy(directory, now.administrator, Allowed(run_python, now.predicates, paths.predicates))
 
 
 def _data(domain: Path | None, directory: Path) -> Path:
@@ -218,7 +209,7 @@ def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
 
 def describe(made: Plan) -> ShownPlan:
     """Everything there is to say about a plan."""
-    affected = () if made.empty else tuple(effects(made.before, made.after, show_open))
+    affected = () if made.empty else tuple(effects(made.before, made.after, rendering.show_open))
     warnings = warned(advise(made.after), made.before, made.after) + named_by_entrants(made.after)
     changes = () if made.empty else tuple(preview(made.before, made.after, made.recorded))
     return ShownPlan(made.expect, changes, affected, warnings, tuple(_ended(made)))
@@ -380,7 +371,7 @@ def check(
         raise typer.BadParameter("a directory has no --version; leave one of them out")
     with ExitStack() as opened:
         policy = _policy(directory, domain, version, opened, run_python)
-        say_not_run(policy.not_run)
+        rendering.say_not_run(policy.not_run)
         if sees is not None:
             type_name, attribute = _split(policy.state, sees)
             answer = can_see(
@@ -411,7 +402,7 @@ def _policy(
     paths = Paths(data_directory(domain or beside))
     with Ledger.open(paths.ledger) as ledger:
         now = ledger.state()
-    read = read_policy(directory, now.administrator, Allowed(run_python, now.predicates, paths.predicates))
+    read = _desired(directory, now, paths, run_python)
     return _Policy(plan_policy(now, read).after, read.functions, read.not_run)
 
 
@@ -510,7 +501,9 @@ def _show_example(answer: Sight, policy: _Policy, what: str) -> None:
     visible = frozenset() if seen is None else seen.attributes
     say(f"  a `{event.type}` published by `{event.publisher or 'anyone'}`")
     marks = {True: Text("seen", "red"), False: Text("hidden", "dim")}
-    rows = ((f"    {name}", show_constant(value), marks[name in visible]) for name, value in event.values.items())
+    rows = (
+        (f"    {name}", rendering.show_constant(value), marks[name in visible]) for name, value in event.values.items()
+    )
     show_table(("", "", ""), rows)
 
 
@@ -518,13 +511,17 @@ def _once(now: Mapping[str, Value], answer: Sight) -> str:
     """What someone must come to have or to lose, and to hold; nothing if it sees it as it is."""
     then = answer.attributes
     held = f", once it holds {' and '.join(f'`{render_role(one)}`' for one in answer.roles)}" if answer.roles else ""
-    gained = [f"{name} = {show_constant(v)}" for name, v in then.items() if name not in now or not same(now[name], v)]
+    gained = [
+        f"{name} = {rendering.show_constant(v)}"
+        for name, v in then.items()
+        if name not in now or not same(now[name], v)
+    ]
     lost = [f"no {name}" for name in now if name not in then]
     return (f", once it has {', '.join([*gained, *lost])}" if gained or lost else "") + held
 
 
 def _only_where(rule: Rule) -> str:
-    return "" if rule.where == TRUE else f" (where {show_condition(rule.where)})"
+    return "" if rule.where == TRUE else f" (where {rendering.show_condition(rule.where)})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -596,4 +593,4 @@ def _role(one: Advice) -> str:
     return "" if one.role is None else render_role(one.role)
 
 
-app = group("Keep the policy in files: show what they would change, and make it so.", plan, apply, check)
+app = group(plan, apply, check)

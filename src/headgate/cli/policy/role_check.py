@@ -466,4 +466,4 @@ def _facts(explanation: st.Stages) -> dict[str, object]:
     }
 
 
-erdl = group("Check event policy, and see how it is worked through.", explain=explain_events, check=check_events)
+erdl = group(explain=explain_events, check=check_events)

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-from rich.text import Text
 
 from headgate.cli.shared.common import ENGINE_FAILED, err, fail, keep_trace, out, renew_spark, start_spark
 from headgate.cli.shared.options import argument, option
+from headgate.cli.shared.rendering import say
 from headgate.model.errors import BadScenario, HeadgateError
 
 if TYPE_CHECKING:
@@ -151,23 +151,21 @@ def _say(results: Sequence[EngineResult], as_lines: bool) -> None:
     word = ("pass", "green") if passed else ("ERROR", "bold magenta")
     if any(result.differences for result in results):
         word = ("FAIL", "bold red")
-    line = Text.assemble(word, "  ", scenario.title)
-    line.append(f"  {' + '.join(f'{result.engine} {result.seconds:.2f} s' for result in results)}", style="dim")
-    out.print(line, soft_wrap=True, highlight=False)
+    took = " + ".join(f"{result.engine} {result.seconds:.2f} s" for result in results)
+    say(word, f"  {scenario.title}", (f"  {took}", "dim"))
     if not passed:
-        out.print(Text(f"      {scenario.file}", style="dim"), soft_wrap=True, highlight=False)
+        say((f"      {scenario.file}", "dim"))
     for note in dict.fromkeys(note for result in results for note in result.outcome.notes):
-        out.print(Text.assemble("      ", ("note", "dim"), f": {note}"), soft_wrap=True, highlight=False)
+        say("      ", ("note", "dim"), f": {note}")
     for result in results:
         if result.failures:
-            out.print(Text.assemble("      ", (result.engine, "magenta"), f" {_failure(result)}"), soft_wrap=True)
+            say("      ", (result.engine, "magenta"), f" {_failure(result)}")
     differences: dict[str, list[str]] = {}
     for result in results:
         for difference in result.differences:
             differences.setdefault(difference, []).append(result.engine)
     for difference, engines in differences.items():
-        text = Text.assemble("      ", (" and ".join(engines), "yellow"), f": {difference}")
-        out.print(text, soft_wrap=True, highlight=False)
+        say("      ", (" and ".join(engines), "yellow"), f": {difference}")
 
 
 def _failure(result: EngineResult) -> str:
@@ -187,12 +185,11 @@ def _kept(result: EngineResult) -> str | None:
 
 
 def _sum_up(passed: int, failed: int, errors: int, refused: int, seconds: float) -> None:
-    text = Text(f"{passed} passed", style="green")
-    if failed:
-        text.append(f", {failed} failed", style="bold red")
-    if errors:
-        text.append(f", {errors} {'error' if errors == 1 else 'errors'}", style="bold magenta")
-    if refused:
-        text.append(f", {refused} not a scenario", style="bold red")
-    text.append(f" in {seconds:.1f} s", style="dim")
-    out.print(text, highlight=False)
+    words = [(f"{passed} passed", "green")]
+    for number, what, style in (
+        (failed, "failed", "bold red"),
+        (errors, "error" if errors == 1 else "errors", "bold magenta"),
+        (refused, "not a scenario", "bold red"),
+    ):
+        words += [(f", {number} {what}", style)] if number else []
+    say(*words, (f" in {seconds:.1f} s", "dim"))

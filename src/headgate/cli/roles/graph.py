@@ -10,7 +10,7 @@ Leaves out: what is in the graph (`commands.role_graph`).
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Final
@@ -58,7 +58,9 @@ def graph_(
         raise typer.BadParameter("an ID and --falls name two credentials; leave one of them out")
     picture = pictured(connection, id if falls is None else falls)
     if svg_ is not None:
-        drawn = svg(picture if falls is not None else found_alone(picture), "Credentials and what they rest on")
+        if falls is None and picture.root is not None:
+            picture = around(picture, replace(picture, falls=()))  # what would fall was not asked
+        drawn = svg(picture, "Credentials and what they rest on")
         with writing(svg_, "name another place"):
             svg_.write_text(drawn, "utf-8")
         say("drawn in ", (str(svg_), "bold"))
@@ -72,24 +74,16 @@ def graph_(
 
 def pictured(connection: NodeConnection, root: str | None) -> Picture:
     """The graph, or the part of it around one credential."""
+    wanted = (None,) if root is None else (None, root)
     if connection.asks:
         with connection.client() as client:
-            whole = of_answer(client.roles.graph())
-            return whole if root is None else around(whole, of_answer(client.roles.graph(root)))
-    with connection.opened() as domain:
-        state = domain.ledger.state()
-        functions = domain.functions(state)
-        whole = of_answer(graph(state, state.administrator, None, functions))
-        if root is None:
-            return whole
-        return around(whole, of_answer(graph(state, state.administrator, root, functions)))
-
-
-def found_alone(found: Picture) -> Picture:
-    """The same without what would fall, which was not asked."""
-    if found.root is None:
-        return found
-    return around(found, Picture(found.version, found.boxes, (), found.root, found.whole))
+            whole, *rooted = (of_answer(client.roles.graph(one)) for one in wanted)
+    else:
+        with connection.opened() as domain:
+            state = domain.ledger.state()
+            told = (graph(state, state.administrator, one, domain.functions(state)) for one in wanted)
+            whole, *rooted = map(of_answer, told)
+    return around(whole, rooted[0]) if rooted else whole
 
 
 # -- on the screen --------------------------------------------------------------------------------------------
@@ -152,20 +146,13 @@ class Box:
 
 
 @dataclass(frozen=True, slots=True)
-class Fall:
-    """What would end, and why."""
-
-    id: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
 class Picture:
     """A graph to be drawn."""
 
     version: int
     boxes: Mapping[str, Box]
-    falls: tuple[Fall, ...] = ()
+    falls: tuple[rw.FallAnswer, ...] = ()
+    """What would end with the root, and why."""
     root: str | None = None
     whole: bool = True
 
@@ -184,44 +171,39 @@ class Picture:
 
 def of_answer(answer: rw.GraphAnswer) -> Picture:
     """The picture of a graph."""
-    nodes = [(one.id, one.kind, TRUTHS[one.state], one.says, one.holder) for one in answer.nodes]
-    boxes = _boxes(nodes, [(one.from_, one.to, one.negated) for one in answer.edges])
-    falls = tuple(Fall(one.id, one.reason) for one in answer.falls)
-    return Picture(answer.version, boxes, falls, answer.root, answer.whole)
+    return Picture(answer.version, _boxes(answer), tuple(answer.falls), answer.root, answer.whole)
 
 
-def _boxes(
-    nodes: Iterable[tuple[str, str, bool | None, str, str | None]], edges: Iterable[tuple[str, str, bool]]
-) -> dict[str, Box]:
+def _boxes(answer: rw.GraphAnswer) -> dict[str, Box]:
     """Records, each with the credentials that rest on it; a credential whose record is not told stands alone."""
-    credentials: dict[str, tuple[ListedCredential, bool | None]] = {}
+    credentials: dict[str, Box] = {}
     boxes: dict[str, Box] = {}
-    for id, kind, state, says, holder in nodes:
-        if kind == "record":
-            boxes[id] = Box(id, state, says)
+    for node in answer.nodes:
+        state = TRUTHS[node.state]
+        if node.kind == "record":
+            boxes[node.id] = Box(node.id, state, node.says)
         else:
-            credentials[id] = ListedCredential(id, kind, says, holder), state
+            listed = ListedCredential(node.id, node.kind, node.says, node.holder)
+            credentials[node.id] = Box(node.id, state, "", (listed,))
     placed: set[str] = set()
-    for start, to, negated in edges:
-        if to in credentials:
-            boxes[start] = replace(boxes[start], credentials=(*boxes[start].credentials, credentials[to][0]))
-            placed.add(to)
+    for edge in answer.edges:
+        if edge.to in credentials:
+            box = boxes[edge.from_]
+            boxes[box.key] = replace(box, credentials=box.credentials + credentials[edge.to].credentials)
+            placed.add(edge.to)
         else:
-            boxes[to] = replace(boxes[to], parents=(*boxes[to].parents, (start, negated)))
-    alone = {id: Box(id, state, "", (one,)) for id, (one, state) in credentials.items() if id not in placed}
+            boxes[edge.to] = replace(boxes[edge.to], parents=(*boxes[edge.to].parents, (edge.from_, edge.negated)))
+    merged = [*boxes.values(), *(box for id, box in credentials.items() if id not in placed)]
     order = {id: at for at, id in enumerate(credentials)}
-    merged = {**boxes, **alone}
-    first = sorted(
-        (box for box in merged.values() if box.credentials),
-        key=lambda box: order[min(one.id for one in box.credentials)],
-    )
-    return {box.key: box for box in (*first, *merged.values())}
+    tops = [box for box in merged if box.credentials]
+    tops.sort(key=lambda box: order[min(one.id for one in box.credentials)])
+    return {box.key: box for box in (*tops, *merged)}
 
 
 def around(whole: Picture, rooted: Picture) -> Picture:
     """One credential with what it rests on and what would fall with it, named as in the whole graph."""
     boxes = {**rooted.boxes, **whole.boxes}
-    wanted = [one for one in ([rooted.root] if rooted.root else []) + [fall.id for fall in rooted.falls] if one]
+    wanted = [one for one in (rooted.root, *(fall.id for fall in rooted.falls)) if one]
     merged = replace(rooted, boxes=boxes)
     ahead = [box.key for id in wanted if (box := merged.box_of(id)) is not None]
     kept: dict[str, Box] = {}

@@ -13,7 +13,7 @@ from headgate.cli.roles.graph import pictured, tree
 from headgate.cli.shared.common import out
 from headgate.cli.shared.connection import NodeConnection
 from headgate.cli.shared.options import Json, argument, option
-from headgate.cli.shared.rendering import count_of, print_json, role_words, say, show_table, show_truth
+from headgate.cli.shared.rendering import count_of, print_json, role_words, say, show_facts, show_table, show_truth
 from headgate.lang.render import render_role, render_rolefile
 from headgate.model.errors import NotFound
 from headgate.model.roles import Ban, Election, Membership, RoleBook, reference_text
@@ -353,7 +353,7 @@ def _show_story(connection: NodeConnection, story: CredentialHistory, *, json: b
     if json:
         print_json(story)
         return
-    show_table(("", ""), _rows(story))
+    show_facts(_facts(story))
     if not story.in_force:
         return
     say()
@@ -362,34 +362,26 @@ def _show_story(connection: NodeConnection, story: CredentialHistory, *, json: b
         out.print(line, highlight=False, soft_wrap=True)
 
 
-def _rows(story: CredentialHistory) -> Iterator[tuple[str, str]]:
+def _facts(story: CredentialHistory) -> Iterator[tuple[str, str | None]]:
     credential = story.credential
     yield "id", credential.id
     if isinstance(credential, ListedMembership):
         yield "role", credential.role
-        if credential.holder is not None:
-            yield "holder", credential.holder
+        yield "holder", credential.holder
         yield "state", credential.state if story.in_force else "ended"
         yield "gained", _gained(credential)
-        if credential.supports:
-            yield "with", ", ".join(credential.supports)
+        yield "with", ", ".join(credential.supports)
     else:
         yield "elects to", credential.role
-        if credential.elector is not None:
-            yield "elector", credential.elector
+        yield "elector", credential.elector
         yield "state", "in force" if story.in_force else "ended"
         yield "whoever holds", " and ".join(credential.required) or "anything"
-        if credential.revokers:
-            yield "also revoked by", ", ".join(credential.revokers)
-        if credential.revoke_on_exit:
-            yield "ends", "with the elector's own role"
-    if credential.until is not None:
-        yield "until", render_timestamp(credential.until)
+        yield "also revoked by", ", ".join(credential.revokers)
+        yield "ends", "with the elector's own role" if credential.revoke_on_exit else None
+    yield "until", _time(credential.until)
     yield "record", credential.record
-    for line in story.revoked:
-        yield "revoked", line
-    for end in story.ended:
-        yield "ended", f"by version {end.version}: {end.reason}"
+    yield from (("revoked", line) for line in story.revoked)
+    yield from (("ended", f"by version {end.version}: {end.reason}") for end in story.ended)
 
 
 def _gained(membership: ListedMembership) -> str:

@@ -445,7 +445,6 @@ def _entered(does: str, answer: rw.CertificateAnswer, save: Path | None) -> None
 
 
 app = group(
-    "Enter, leave, elect to, revoke and look at roles; check rolefiles; draw the credential graph.",
     *(role_check.check, listing.list_, listing.show, graph.graph_, enter, accept, exit_, renew),
     *(present, elect, pass_, revoke, reinstate, grant),
 )

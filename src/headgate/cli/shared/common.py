@@ -144,9 +144,9 @@ def gathers_options(command: Callable[P, R]) -> Callable[P, R]:
     return run if gathered else command
 
 
-def group(help: str, *commands: Callable[..., object], **named: Callable[..., object]) -> typer.Typer:
+def group(*commands: Callable[..., object], **named: Callable[..., object]) -> typer.Typer:
     """A command that has commands of its own, under their own names (less a last `_`) or others."""
-    made = typer.Typer(help=help, no_args_is_help=True, rich_markup_mode="markdown")
+    made = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown")
     for name, command in ({one.__name__.removesuffix("_"): one for one in commands} | named).items():
         made.command(name)(shows_errors(command))
     return made

@@ -105,6 +105,11 @@ def show_table(
     console.print(made)
 
 
+def show_facts(facts: Iterable[tuple[str, str | None]]) -> None:
+    """Facts by name, one a line; those that are empty are left out."""
+    show_table(("", ""), ((name, fact) for name, fact in facts if fact))
+
+
 def say_lines(lines: Iterable[str], most: int = MOST, *, more: str = "; `--json` has them all") -> None:
     """Lines farther in, and how many there are past the most that are shown."""
     every = list(lines)

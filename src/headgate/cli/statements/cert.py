@@ -517,4 +517,4 @@ def _list_in(path: Path, issuer: str) -> RevocationList | None:
         return signed.verify_revocations(data.decode("utf-8", "replace").strip(), issuer=issuer)
 
 
-app = group("Issue certificates, look at them, and find out what they give.", *(issue, show, verify, reduce, revoke))
+app = group(issue, show, verify, reduce, revoke)

@@ -242,9 +242,8 @@ def verify(
     anchor = None if provider is None else names.did(provider, "--provider")
     written = read_all(files)
     try:
-        written, lists = _lists_of(written, now)
-        lists = (*lists, *offline.lists_beside(files, now))
-        statement, crossing = _sorted(written)
+        statement, crossing, among = _sorted(written, now)
+        lists = (*among, *offline.lists_beside(files, now))
         identity = _verified(statement.text, crossing, anchor, audience, now, names)
         checked = _not_revoked(identity, crossing, anchor, lists)
     except _REFUSALS as error:
@@ -254,11 +253,11 @@ def verify(
     truth = None if asked is None else match(asked, identity.attributes)
     holds = anchor is not None and (asked is None or truth is True)
     if json:
-        why, remedy = (
-            (None, None) if anchor is not None else (offline.NOBODY_NAMED, "name the provider with `--provider`")
-        )
         verdict = {"holds": holds, "identity": identity, "rule": truth, "revocation": checked}
-        print_json(verdict | {"code": None, "why": why, "remedy": remedy})
+        why: dict[str, object] = {"code": None, "why": None, "remedy": None}
+        if anchor is None:
+            why |= {"why": offline.NOBODY_NAMED, "remedy": "name the provider with `--provider`"}
+        print_json(verdict | why)
     else:
         for line in _said(statement.text, names):
             say(line)
@@ -293,21 +292,6 @@ def _verified(
         raise
 
 
-def _lists_of(
-    written: list[WrittenStatement], now: datetime
-) -> tuple[list[WrittenStatement], tuple[RevocationList, ...]]:
-    """What is no revocation list, and the lists, verified."""
-    rest: list[WrittenStatement] = []
-    lists: list[RevocationList] = []
-    for statement in written:
-        with placed(statement.place):
-            if said_kind(statement.text) == REVOCATIONS.typ:
-                lists.append(verify_revocations(statement.text, now=now))
-            else:
-                rest.append(statement)
-    return rest, tuple(lists)
-
-
 def _not_revoked(
     identity: Identity, crossing: str | None, anchor: str | None, lists: Sequence[RevocationList]
 ) -> tuple[offline.ListCheck, ...]:
@@ -322,17 +306,23 @@ def _not_revoked(
     return offline.check_lists((issuer for issuer, _ in rests), lists, eq)
 
 
-def _sorted(written: list[WrittenStatement]) -> tuple[WrittenStatement, str | None]:
-    """The one statement, and the text of the one that vouches for its provider, if there is one."""
+def _sorted(
+    written: Sequence[WrittenStatement], now: datetime
+) -> tuple[WrittenStatement, str | None, tuple[RevocationList, ...]]:
+    """The one statement, the text of the one that vouches for its provider, if there is one, and verified lists."""
     statements: list[WrittenStatement] = []
-    crossings: list[WrittenStatement] = []
+    crossings: list[str] = []
+    lists: list[RevocationList] = []
     for statement in written:
+        with placed(statement.place):
+            if said_kind(statement.text) == REVOCATIONS.typ:
+                lists.append(verify_revocations(statement.text, now=now))
+                continue
         try:
             CROSSING.read(statement.text)
+            crossings.append(statement.text)
         except BadStatement:
             statements.append(statement)
-        else:
-            crossings.append(statement)
     if len(statements) != 1 or len(crossings) > 1:
         raise BadStatement(
             f"there are `{len(statements)}` identity statements and `{len(crossings)}` cross-domain statements",
@@ -341,10 +331,7 @@ def _sorted(written: list[WrittenStatement]) -> tuple[WrittenStatement, str | No
         )
     with placed(brief(statements[0].place)):
         IDENTITY.read(statements[0].text)
-    return statements[0], crossings[0].text if crossings else None
+    return statements[0], crossings[0] if crossings else None, tuple(lists)
 
 
-app = group(
-    "Attest who is who: attributes and policy rules of members, guests and servers.",
-    *(issue, guest_, vouch, show, verify),
-)
+app = group(issue, guest_, vouch, show, verify)

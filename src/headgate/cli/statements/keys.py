@@ -196,4 +196,4 @@ def _shown(kept: KeptKey) -> dict[str, object]:
     return shown | {"succession": succession}
 
 
-app = group("Make and keep the keys that principals are named by.", new, list_, show, export, rotate, end)
+app = group(new, list_, show, export, rotate, end)

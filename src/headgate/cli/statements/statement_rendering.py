@@ -14,6 +14,7 @@ import json as json_
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from operator import eq
 from typing import Any, Final
 
@@ -21,30 +22,13 @@ from rich.text import Text
 from rich.tree import Tree
 
 from headgate.authority.chains import Reduced, Same, as_reduced, combine, meet
+from headgate.cli.shared import rendering
 from headgate.cli.shared.common import out, placed, printable
-from headgate.cli.shared.rendering import (
-    count_of,
-    joined,
-    print_json,
-    role_words,
-    say,
-    show_constant,
-    show_table,
-    show_value,
-)
+from headgate.cli.shared.rendering import count_of, joined, print_json, say, show_table
 from headgate.cli.statements.statement_files import KeyNames, WrittenStatement
 from headgate.lang.render import render_condition
-from headgate.model.authority import (
-    ANY,
-    Authority,
-    Certificate,
-    Identity,
-    NetworkAuthority,
-    RevocationList,
-    Succession,
-    TypeAuthority,
-    Validity,
-)
+from headgate.model import authority as stated
+from headgate.model.authority import ANY, Authority, Certificate, Identity, TypeAuthority, Validity
 from headgate.model.errors import BadStatement
 from headgate.model.expressions import TRUE
 from headgate.model.rights import Action
@@ -63,7 +47,7 @@ from headgate.trust.typedefs import TYPE_DEFINITION, Definition
 def authority_words(authority: Authority, names: KeyNames) -> str:
     """What an authority gives, on one line."""
     match authority:
-        case NetworkAuthority(actions, network):
+        case stated.NetworkAuthority(actions, network):
             return f"{_actions(actions)} on {'every network' if network == ANY else f'the network {network}'}"
         case TypeAuthority(actions, pattern, owner, _, _, where):
             whose = "" if owner is None else f" of {names(owner)}"
@@ -116,7 +100,7 @@ def _attributes(authority: TypeAuthority) -> str:
 
 def _value(value: object) -> str:
     assert isinstance(value, Value)
-    return show_constant(value)
+    return rendering.show_constant(value)
 
 
 # -- what a link does not get ---------------------------------------------------------------------------------
@@ -240,19 +224,6 @@ def say_legend(names: KeyNames) -> None:
 SHOWN_IDS: Final = 20
 """Entries of a revocation list that are shown; all are in the JSON."""
 
-_READERS: Final[Mapping[str, tuple[str, Callable[[str], Read[Any]]]]] = {
-    CERTIFICATE.typ: ("certificate", CERTIFICATE.read),
-    SUCCESSION.typ: ("succession", SUCCESSION.read),
-    REVOCATIONS.typ: ("revocation list", REVOCATIONS.read),
-    TYPE_DEFINITION.typ: ("event type", TYPE_DEFINITION.read),
-}
-_ABOUT_ROLES: Final[Mapping[str, tuple[str, Form]]] = {
-    role_statements.ROLE.typ: ("role certificate", role_statements.ROLE),
-    role_statements.APPOINTMENT.typ: ("appointment certificate", role_statements.APPOINTMENT),
-    role_statements.DELEGATION.typ: ("delegation certificate", role_statements.DELEGATION),
-    role_statements.REVOCATION.typ: ("revocation certificate", role_statements.REVOCATION),
-}
-
 
 @dataclass(frozen=True, slots=True)
 class AboutRoles:
@@ -272,8 +243,7 @@ def show_all(written: Sequence[WrittenStatement], names: KeyNames, now: datetime
         if number:
             say()
         say((kind, "bold"), (f"  {statement.place}", "dim"))
-        rows = _rows(statement.text, read, names, now)
-        show_table(("", ""), ((f"  {name}", value) for name, value in rows))
+        rendering.show_facts((f"  {name}", fact) for name, fact in _facts(statement.text, read, names, now))
     say_legend(names)
 
 
@@ -281,30 +251,29 @@ def _read(statement: WrittenStatement) -> tuple[str, Read[Any]]:
     """What a statement is called, and what it says."""
     with placed(statement.place, exactly=True):
         kind = said_kind(statement.text)
-        if kind == IDENTITY.typ:
-            return _identity(statement.text)
-        if kind in _ABOUT_ROLES:
-            name, form = _ABOUT_ROLES[kind]
-            return name, _about_roles(statement.text, form)
-        if kind in _READERS:
-            name, read = _READERS[kind]
-            return name, read(statement.text)
-        raise BadStatement(
-            f"a statement `{brief(kind)}` is not known here",
-            reason="wrong-type",
-            remedy="show certificates, identity statements, successions, revocation lists or event types",
-        )
+        if kind not in _READERS:
+            raise BadStatement(
+                f"a statement `{brief(kind)}` is not known here",
+                reason="wrong-type",
+                remedy="show certificates, identity statements, successions, revocation lists or event types",
+            )
+        name, read = _READERS[kind]
+        content = read(statement.text)
+        if isinstance(content.value, Crossing):
+            name = "cross-domain statement"
+        elif isinstance(content.value, Identity) and content.value.guest_of is not None:
+            name = "guest statement"
+        return name, content
 
 
-def _identity(text: str) -> tuple[str, Read[Any]]:
+def _identity(text: str) -> Read[Any]:
     try:
-        return "cross-domain statement", CROSSING.read(text)
+        return CROSSING.read(text)
     except BadStatement:
-        read = IDENTITY.read(text)
-        return "identity statement" if read.value.guest_of is None else "guest statement", read
+        return IDENTITY.read(text)
 
 
-def _about_roles(text: str, form: Form) -> Read[AboutRoles]:
+def _about_roles(form: Form, text: str) -> Read[AboutRoles]:
     """What a certificate about roles says, in its own words."""
     try:
         payload = json_.loads(said_payload(text, form))
@@ -315,6 +284,24 @@ def _about_roles(text: str, form: Form) -> Read[AboutRoles]:
         raise BadStatement("it does not say what such a certificate says", reason="bad-claim") from None
     issued, until = claims.time(payload["iat"], "iat"), claims.time(payload["exp"], "exp")
     return Read(AboutRoles(payload), digest_of(text), issued, Validity(None, until), claims.audience(payload))
+
+
+_READERS: Final[Mapping[str, tuple[str, Callable[[str], Read[Any]]]]] = {
+    CERTIFICATE.typ: ("certificate", CERTIFICATE.read),
+    IDENTITY.typ: ("identity statement", _identity),
+    SUCCESSION.typ: ("succession", SUCCESSION.read),
+    REVOCATIONS.typ: ("revocation list", REVOCATIONS.read),
+    TYPE_DEFINITION.typ: ("event type", TYPE_DEFINITION.read),
+    **{
+        form.typ: (f"{name} certificate", partial(_about_roles, form))
+        for name, form in (
+            ("role", role_statements.ROLE),
+            ("appointment", role_statements.APPOINTMENT),
+            ("delegation", role_statements.DELEGATION),
+            ("revocation", role_statements.REVOCATION),
+        )
+    },
+}
 
 
 def _as_shown(kind: str, place: str, read: Read[Any]) -> dict[str, object]:
@@ -335,7 +322,7 @@ def _as_shown(kind: str, place: str, read: Read[Any]) -> dict[str, object]:
 # -- rows -----------------------------------------------------------------------------------------------------
 
 
-def _rows(text: str, read: Read[Any], names: KeyNames, now: datetime) -> Iterator[tuple[str, str]]:
+def _facts(text: str, read: Read[Any], names: KeyNames, now: datetime) -> Iterator[tuple[str, str | None]]:
     match read.value:
         case Certificate() as statement:
             yield from _certificate(statement, names, now)
@@ -346,13 +333,13 @@ def _rows(text: str, read: Read[Any], names: KeyNames, now: datetime) -> Iterato
             yield "from", names(statement.issuer)
             yield "says", f"{names(statement.provider)} is an identity provider"
             yield "good", state_words(statement.validity, now)
-        case Succession() as statement:
+        case stated.Succession() as statement:
             yield "from", names(statement.old)
             yield "says", f"{names(statement.new)} is my key from now on"
             yield "number", str(statement.number)
             until = statement.until
             yield "old key", "counts on" if until is None else f"counts until {render_timestamp(until)}"
-        case RevocationList() as statement:
+        case stated.RevocationList() as statement:
             yield "from", names(statement.issuer)
             yield "number", str(statement.number)
             some = sorted(statement.revoked)[:SHOWN_IDS]
@@ -363,14 +350,13 @@ def _rows(text: str, read: Read[Any], names: KeyNames, now: datetime) -> Iterato
         case AboutRoles() as statement:
             yield from _of_roles(statement.said, names)
             yield "good", state_words(read.validity, now)
-    if read.audience is not None:
-        yield "only for", joined(read.audience)
+    yield "only for", None if read.audience is None else joined(read.audience)
     yield "issued", render_timestamp(read.issued)
     vouched = not isinstance(read.value, AboutRoles)
     yield "signature", "good" if vouched else "not verified: show it to a gateway of its domain"
 
 
-def _of_roles(payload: Mapping[str, Any], names: Callable[[str], str]) -> Iterator[tuple[str, str]]:
+def _of_roles(payload: Mapping[str, Any], names: Callable[[str], str]) -> Iterator[tuple[str, str | None]]:
     service = str(payload["service"]), str(payload["instance"])
     yield "id", str(payload["jti"])
     yield "from", names(str(payload["iss"]))
@@ -382,8 +368,7 @@ def _of_roles(payload: Mapping[str, Any], names: Callable[[str], str]) -> Iterat
         yield "elects to", _role(*service, payload)
         yield "whoever holds", joined(map(str, payload["required"])) or "anything"
         yield "elector", names(str(payload["elector"]))
-        if payload["revoke_on_exit"]:
-            yield "ends", "with the elector's own role"
+        yield "ends", "with the elector's own role" if payload["revoke_on_exit"] else None
     if "target" in payload:
         office = payload["elector"]
         yield "may revoke", f"while it is {_role(str(office['service']), str(office['instance']), office)}"
@@ -393,10 +378,10 @@ def _of_roles(payload: Mapping[str, Any], names: Callable[[str], str]) -> Iterat
 
 def _role(service: str, instance: str, said: Mapping[str, Any]) -> str:
     args = [None if one is None else load_argument(one) for one in said["args"]]
-    return role_words(service, instance, str(said["role"]), args)
+    return rendering.role_words(service, instance, str(said["role"]), args)
 
 
-def _certificate(certificate: Certificate, names: KeyNames, now: datetime) -> Iterator[tuple[str, str]]:
+def _certificate(certificate: Certificate, names: KeyNames, now: datetime) -> Iterator[tuple[str, str | None]]:
     yield "id", certificate.id
     yield "from", names(certificate.issuer)
     yield "to", names(certificate.subject)
@@ -407,13 +392,12 @@ def _certificate(certificate: Certificate, names: KeyNames, now: datetime) -> It
     yield "fresh", freshness_words(certificate.freshness)
 
 
-def _attested(identity: Identity, text: str, names: KeyNames, now: datetime) -> Iterator[tuple[str, str]]:
+def _attested(identity: Identity, text: str, names: KeyNames, now: datetime) -> Iterator[tuple[str, str | None]]:
     yield "id", identity.id
     yield "from", names(identity.issuer)
     yield "about", names(identity.subject)
     yield "attributes", attribute_words(identity.attributes) or "none"
-    if identity.policy_rule is not None:
-        yield "policy rule", render_condition(identity.policy_rule)
+    yield "policy rule", None if identity.policy_rule is None else render_condition(identity.policy_rule)
     if identity.guest_of is not None:
         yield "guest of", names(identity.guest_of)
         yield "made from", str(identity.origin)
@@ -423,17 +407,15 @@ def _attested(identity: Identity, text: str, names: KeyNames, now: datetime) -> 
 
 def attribute_words(attributes: Mapping[str, Any]) -> str:
     """`nation = NO, clearance = secret`."""
-    return ", ".join(f"{name} = {show_value(value)}" for name, value in attributes.items())
+    return ", ".join(f"{name} = {rendering.show_value(value)}" for name, value in attributes.items())
 
 
-def _definition(definition: Definition, names: KeyNames) -> Iterator[tuple[str, str]]:
+def _definition(definition: Definition, names: KeyNames) -> Iterator[tuple[str, str | None]]:
     yield "name", definition.name
     yield "owner", names(definition.owner)
     if definition.parent is not None:
         yield "extends", f"{definition.parent.value.name} of {names(definition.parent.value.owner)}"
     yield "attributes", ", ".join(f"{name}: {kind.value}" for name, kind in definition.attributes.items()) or "none"
-    if definition.inherited:
-        yield "inherited", ", ".join(f"{name}: {kind.value}" for name, kind in definition.inherited.items())
-    if definition.key:
-        yield "key", ", ".join(definition.key)
+    yield "inherited", ", ".join(f"{name}: {kind.value}" for name, kind in definition.inherited.items())
+    yield "key", ", ".join(definition.key)
     yield "carries", count_of(len(definition.credentials), "certificate")

@@ -168,4 +168,4 @@ def declare(file: FileArgument, *, connection: PresentingConnection) -> None:
         say(("declared ", "bold green"), f"{told.name} of {told.owner}", "" if told.name == read.name else " (renamed)")
 
 
-app = group("Sign event types as their owner, and verify signed ones.", sign, verify, declare)
+app = group(sign, verify, declare)

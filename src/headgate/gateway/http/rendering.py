@@ -11,6 +11,8 @@ from datetime import datetime
 from enum import Enum
 from typing import get_args
 
+import msgspec
+
 from headgate.analysis.explain import TruthPart
 from headgate.lang.render import render_condition, render_entry, render_operand, render_role
 from headgate.model.expressions import AllOf, AnyOf, Atom, Not, Operand, RoleRef
@@ -38,6 +40,8 @@ def as_json(fact: object) -> object:
         return {"condition": render_condition(fact.condition), "truth": fact.truth, "saw": saw}
     if dataclasses.is_dataclass(fact) and not isinstance(fact, type):
         return {f.name.strip("_"): as_json(getattr(fact, f.name)) for f in dataclasses.fields(fact)}
+    if isinstance(fact, msgspec.Struct):
+        return {name: as_json(value) for name, value in msgspec.structs.asdict(fact).items()}
     if isinstance(fact, Mapping):
         return {str(name): as_json(value) for name, value in fact.items()}
     if isinstance(fact, (list, tuple)):

@@ -15,7 +15,6 @@ from headgate.cli.roles.graph import (
     MAX_BOXES,
     MAX_LINES,
     Box,
-    Fall,
     ListedCredential,
     Picture,
     around,
@@ -25,7 +24,7 @@ from headgate.cli.roles.graph import (
 )
 from headgate.commands.role_graph import graph
 from headgate.model.errors import TooLarge
-from headgate.protocol.role_messages import EdgeAnswer, GraphAnswer, NodeAnswer
+from headgate.protocol.role_messages import EdgeAnswer, FallAnswer, GraphAnswer, NodeAnswer
 from strategies.rehearsing import Rehearsal
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -79,7 +78,7 @@ def test_states_are_coloured_and_said() -> None:
 
 def test_around_one_credential_there_is_what_it_rests_on_and_what_falls() -> None:
     whole = drawn()
-    rooted = Picture(7, {}, (Fall("m1", "it rests on that"),), "e1")
+    rooted = Picture(7, {}, (FallAnswer("m1", "it rests on that"),), "e1")
     found = around(whole, rooted)
     assert {one.id for box in found.tops for one in box.credentials} == {"m1", "e1"}
     assert "record 4.1" in found.boxes
