@@ -16,7 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -144,7 +144,8 @@ def event(delivery: Delivery) -> dict[str, Any]:
 
 def line(delivery: Delivery) -> Text:
     """A delivery on one line, as people read it."""
-    text = Text.assemble((_clock(delivery.time), "dim"), " ", (printable(delivery.type), "bold"))
+    clock = "" if delivery.time is None else delivery.time.strftime("%Y-%m-%d %H:%M:%S")
+    text = Text.assemble((clock, "dim"), " ", (printable(delivery.type), "bold"))
     for name, value in delivery.data.items():
         text.append("  ")
         text.append(f"{printable(name)} ", style="cyan")
@@ -152,10 +153,6 @@ def line(delivery: Delivery) -> Text:
         text.append(printable(shown).replace("\n", "\\n"), style="dim" if value is None else "")
     text.append(f"  by {printable(delivery.publisher)}", style="dim")
     return text
-
-
-def _clock(time: datetime | None) -> str:
-    return "" if time is None else time.strftime("%Y-%m-%d %H:%M:%S")
 
 
 _WINDOW: Final = f"{int(echoing.WINDOW.total_seconds())}s"

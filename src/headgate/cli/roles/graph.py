@@ -10,9 +10,10 @@ Leaves out: what is in the graph (`commands.role_graph`).
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean as mean
 from typing import Annotated, Final
 from xml.sax.saxutils import escape
 
@@ -371,12 +372,8 @@ def _settle(columns: dict[int, list[str]], boxes: Mapping[str, Box]) -> None:
         ranks = sorted(columns, reverse=bool(sweep % 2))
         at = {key: place for column in columns.values() for place, key in enumerate(column)}
         for rank in ranks:
-            columns[rank].sort(key=lambda key: _mean([at[one] for one in ties[key]], at[key]))
+            columns[rank].sort(key=lambda key: mean(at[one] for one in ties[key] or (key,)))
             at |= {key: place for place, key in enumerate(columns[rank])}
-
-
-def _mean(places: Sequence[int], own: int) -> float:
-    return sum(places) / len(places) if places else float(own)
 
 
 # -- what is drawn --------------------------------------------------------------------------------------------

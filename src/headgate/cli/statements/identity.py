@@ -21,18 +21,8 @@ from headgate.cli.shared.common import group, placed, utc_now
 from headgate.cli.shared.options import argument, moment_of, option
 from headgate.cli.shared.rendering import print_json, say, show_truth
 from headgate.cli.statements import offline_verify as offline
-from headgate.cli.statements.statement_files import (
-    KeyNames,
-    Lifetime,
-    Signing,
-    WrittenStatement,
-    condition_of,
-    hand_out,
-    pieces,
-    read_all,
-    read_one,
-    value_of,
-)
+from headgate.cli.statements import statement_files as given
+from headgate.cli.statements.statement_files import KeyNames, Lifetime, Signing, WrittenStatement, hand_out, read_all
 from headgate.cli.statements.statement_rendering import attribute_words, say_legend, show_all, validity_words
 from headgate.decide.check import check_requirement, match
 from headgate.lang.render import render_condition
@@ -91,10 +81,10 @@ def issue(
     """
     now = utc_now()
     rule = _rule(policy_rule, "--policy-rule")
-    subject, given = signing.names.did(to, "--to"), _attributes(attributes)
+    subject, attested = signing.names.did(to, "--to"), _attributes(attributes)
     validity, by = Lifetime(for_=for_).validity(now), signing.key(who)
     text = issue_identity(
-        by, subject=subject, attributes=given, validity=validity, now=now, policy_rule=rule, audience=audience or ()
+        by, subject=subject, attributes=attested, validity=validity, now=now, policy_rule=rule, audience=audience or ()
     )
     _hand_out(text, signing)
 
@@ -120,7 +110,7 @@ def guest_(
     `headgate identity guest ola.jwt --as italy --providers trust.yaml -o guest.jwt`
     """
     rule = _rule(policy_rule, "--policy-rule")
-    home = read_one(file)
+    home = given.read_one(file)
     try:
         provider = _provider(providers, IDENTITY.read(home.text).value.issuer, signing.names)
         text = guest(
@@ -155,22 +145,22 @@ def vouch(
     hand_out(text, signing.out, said)
 
 
-def _attributes(given: str) -> dict[str, Value]:
+def _attributes(text: str) -> dict[str, Value]:
     attributes: dict[str, Value] = {}
-    for pair in pieces(given):
+    for pair in given.pieces(text):
         name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals or not name:
             raise typer.BadParameter(f"--attributes: `{pair}` is not NAME=VALUE")
         if name in attributes:
             raise typer.BadParameter(f"--attributes names `{name}` twice")
-        attributes[name.removeprefix("$")] = value_of(value)
+        attributes[name.removeprefix("$")] = given.value_of(value)
     return attributes
 
 
-def _rule(given: str | None, option: str) -> Condition | None:
-    if given is None:
+def _rule(text: str | None, option: str) -> Condition | None:
+    if text is None:
         return None
-    condition = condition_of(given, option)
+    condition = given.condition_of(text, option)
     with placed(option):
         check_requirement(condition)
     return condition
