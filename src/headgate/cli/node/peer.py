@@ -19,7 +19,7 @@ import yaml
 from headgate.cli.policy.policy import confirm, describe
 from headgate.cli.shared.common import data_directory, group, read_bytes, utc_now, writing
 from headgate.cli.shared.options import DomainOption, Json, argument, option
-from headgate.cli.shared.rendering import count_of, print_json, say, say_lines, show_table
+from headgate.cli.shared.rendering import count_of, print_json, say, say_section, show_table
 from headgate.commands.commit import plan
 from headgate.commands.peer_roles import allowing
 from headgate.lang.render import render_condition
@@ -160,10 +160,8 @@ def _commit(domain: Path, changes: Any, note: str, *, yes: bool) -> bool:
         if not shown.changes:
             say(f"nothing to change at version {made.expect}")
             return True
-        for title, lines in (("Changes", shown.changes), ("Roles that end", shown.ended)):
-            if lines:
-                say((title, "bold"))
-                say_lines((one.words for one in lines), more="")
+        say_section("Changes", (one.words for one in shown.changes), more="")
+        say_section("Roles that end", (one.words for one in shown.ended), more="")
         confirm(made.expect + 1, yes=yes)
         version = opened.commit(made.batch, expect=made.expect)
     say(("applied", "bold green"), f" as version {version}; a policy directory that is to be applied must say it too")

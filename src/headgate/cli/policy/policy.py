@@ -25,7 +25,7 @@ from headgate.analysis.proofs import Fault, PolicyProofs, RuleFinding, Sight, ca
 from headgate.cli.shared import rendering
 from headgate.cli.shared.common import data_directory, err, group, open_domain
 from headgate.cli.shared.options import Json, PolicyDomain, RunPython, argument, option
-from headgate.cli.shared.rendering import MOST, count_of, joined, names, print_json, say, say_lines, show_table
+from headgate.cli.shared.rendering import MOST, count_of, joined, names, print_json, say, say_section, show_table
 from headgate.commands.commit import apply_plan
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
@@ -182,16 +182,12 @@ def confirm(version: int, *, yes: bool) -> None:
     """Leave, with nothing changed, unless whoever is asked says yes or has said so."""
     if yes:
         return
-    if not _is_terminal():
+    if not sys.stdin.isatty():
         raise typer.BadParameter("nobody can be asked here: standard input is not a terminal; add --yes to apply it")
     err.print()
     if not typer.confirm(f"Apply this as version {version}?", err=True):
         say("nothing was changed")
         raise typer.Exit(1)
-
-
-def _is_terminal() -> bool:
-    return sys.stdin.isatty()
 
 
 def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
@@ -266,17 +262,9 @@ def _show(shown: ShownPlan, made: Plan) -> None:
     else:
         say(("Who gains and who loses", "bold"), f" (from version {shown.version} to {shown.version + 1})")
         _show_effects(shown.effects, made)
-        if shown.ended:
-            say()
-            say(("Roles that end", "bold"))
-            say_lines(one.words for one in shown.ended)
-        say()
-        say(("Changes", "bold"))
-        say_lines(one.words for one in shown.changes)
-    if shown.warnings:
-        say()
-        say(("Warnings", "bold yellow"))
-        say_lines(one.words for one in shown.warnings)
+        say_section("Roles that end", (one.words for one in shown.ended), apart=True)
+        say_section("Changes", (one.words for one in shown.changes), apart=True)
+    say_section("Warnings", (one.words for one in shown.warnings), "bold yellow", apart=True)
 
 
 def _show_effects(affected: Sequence[Affected], made: Plan) -> None:
@@ -431,15 +419,11 @@ def _show_proofs(proofs: PolicyProofs, state: State, warnings: tuple[Warned, ...
     rules = {rule.id: rule for rule in state.rules}
     never = [one for one in proofs.findings if one.fault is not Fault.REDUNDANT]
     needless = [one for one in proofs.findings if one.fault is Fault.REDUNDANT]
-    for title, findings in (("Rules that never count", never), ("Rules that nobody would miss", needless)):
-        if findings:
-            say((title, "bold yellow"))
-            say_lines(_lines(findings, rules))
+    say_section("Rules that never count", _lines(never, rules), "bold yellow")
+    say_section("Rules that nobody would miss", _lines(needless, rules), "bold yellow")
     if not proofs.findings:
         say(("nothing found", "bold green"), f" in {count_of(len(rules), 'rule')}")
-    if warnings:
-        say(("Warnings", "bold yellow"))
-        say_lines(one.words for one in warnings[:MOST])
+    say_section("Warnings", (one.words for one in warnings), "bold yellow")
     if proofs.undecided:
         say(("not decided", "yellow"), f": {_some(proofs.undecided)}; `--seconds` gives proofs more time")
     say((f"about {_ABOUT}", "dim"))

@@ -110,13 +110,19 @@ def show_facts(facts: Iterable[tuple[str, str | None]]) -> None:
     show_table(("", ""), ((name, fact) for name, fact in facts if fact))
 
 
-def say_lines(lines: Iterable[str], most: int = MOST, *, more: str = "; `--json` has them all") -> None:
-    """Lines farther in, and how many there are past the most that are shown."""
+def say_section(
+    title: str, lines: Iterable[str], style: str = "bold", *, apart: bool = False, more: str = "; `--json` has them all"
+) -> None:
+    """Lines farther in under a title, if there are any, and how many there are past the most that are shown."""
     every = list(lines)
-    for line in every[:most]:
+    if every and apart:
+        say()
+    if every:
+        say((title, style))
+    for line in every[:MOST]:
         say(f"  {line}")
-    if len(every) > most:
-        say(f"  and {len(every) - most:,} more{more}")
+    if len(every) > MOST:
+        say(f"  and {len(every) - MOST:,} more{more}")
 
 
 def say(*pieces: str | tuple[str, str] | Text) -> None:
