@@ -27,7 +27,7 @@ from headgate.commands.delivery.delivery_reader import Closed, DeliveryGap, Feed
 from headgate.gateway.delivery.readers import ReaderConnection
 from headgate.gateway.http.handlers import check_place, nothing_kept, own_subscription
 from headgate.gateway.http.operations import LARGE, PROTOCOL, authenticated, origin_of
-from headgate.gateway.http.send_queue import abort_of, ending_with, side_by_side
+from headgate.gateway.http.send_queue import abort_of, ending_with
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound, TooBusy
 from headgate.node.logs import Log, fault
@@ -170,8 +170,9 @@ class PushSocket:
         self._ready: deque[PushedSubscription] = deque()
         self._behind: deque[PushedSubscription] = deque()
         self._loaded: tuple[PushedSubscription, Step | HeadgateError] | None = None
-        self._outbox: deque[bytes] = deque()
-        self._signal, self._load, self._room = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._outbox: asyncio.Queue[bytes] = asyncio.Queue(MAX_OUTBOX)
+        self._signal, self._load = asyncio.Event(), asyncio.Event()
+        connection.on_end = self._signal.set
         self._at_work: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._bad = 0
@@ -345,10 +346,7 @@ class PushSocket:
 
     async def _say(self, frame: bytes) -> None:
         """Send an answer, in its turn."""
-        while len(self._outbox) >= MAX_OUTBOX:
-            self._room.clear()
-            await self._room.wait()
-        self._outbox.append(frame)
+        await self._outbox.put(frame)
         self._signal.set()
 
     def _mark(self, opened: PushedSubscription) -> None:
@@ -361,22 +359,19 @@ class PushSocket:
     async def _send(self) -> None:
         """Everything that is sent is sent here."""
         over = self._connection.over
-        async with side_by_side(over.wait()) as (ended,):
-            ended.add_done_callback(lambda _: self._signal.set())
-            while not over.is_set():
-                await self._signal.wait()
-                self._signal.clear()
-                while not over.is_set() and (self._outbox or self._loaded or self._ready):
-                    await self._send_next()
+        while not over.is_set():
+            await self._signal.wait()
+            self._signal.clear()
+            while not over.is_set() and (self._loaded or self._ready or not self._outbox.empty()):
+                await self._send_next()
         why = self._connection.why
         assert why is not None
         await self._ws.close(CODES.get(why.code, 1013), why.code)
 
     async def _send_next(self) -> None:
         """The answers that wait, then what one subscription has."""
-        while self._outbox:
-            await self._ws.send_text(self._outbox.popleft().decode())
-            self._room.set()
+        while not self._outbox.empty():
+            await self._ws.send_text(self._outbox.get_nowait().decode())
         if self._loaded is not None:
             (opened, step), self._loaded = self._loaded, None
             opened.loading = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
@@ -44,11 +44,13 @@ class ReaderConnection:
     caller: Caller
     over: asyncio.Event = field(default_factory=asyncio.Event)
     why: HeadgateError | None = None
+    on_end: Callable[[], None] = lambda: None
 
     def end(self, why: HeadgateError) -> None:
         """It is over; what is being sent may be sent."""
         self.why = self.why or why
         self.over.set()
+        self.on_end()
 
 
 class Acks:
