@@ -17,11 +17,10 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from headgate.authority.statement_state import StatementState
 from headgate.commands import commit, event_types, expiry, issuing, peer_roles, role_certificates, roles, sessions
 from headgate.commands.publishing.stream_writer import StreamWriter
 from headgate.commands.statements import SMALL_CHARS, Authority
-from headgate.gateway.authority.issuers import Bulletin, Issuers, silences
+from headgate.gateway.authority.issuers import Bulletin, Issuers
 from headgate.gateway.delivery.readers import Readers
 from headgate.gateway.http.request_reading import RequestReader
 from headgate.gateway.http.worker_pool import Workers
@@ -358,10 +357,7 @@ class Gateway:
         now = self.clock()
         return replace(
             self.opened.health.look(now, holds_stream=self.writer.core.holds_stream),
-            silent={
-                one.name: one.seconds
-                for one in silences(self.config.issuers, self.register, now, StatementState(self.follower.state).same)
-            },
+            silent=self._issuers.silences(now),
             certificates=len(self.follower.state.certificates),
         )
 

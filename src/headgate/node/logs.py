@@ -130,9 +130,9 @@ class Log:
             self._logger.log(level, event, extra={"fields": fields})
 
 
-def fault(error: BaseException) -> Fields:
-    """What may be told of an exception: its kind, code and places, and its words if they are of the node's files."""
-    fields: Fields = {"error": type(error).__name__, "places": _places(error.__traceback__)}
+def fault(error: BaseException, /, **more: Unpack[Fields]) -> Fields:
+    """What may be told of an exception: kind, code, places, its words if they are of the node's files; and `more`."""
+    fields: Fields = {**more, "error": type(error).__name__, "places": _places(error.__traceback__)}
     if isinstance(error, HeadgateError):
         fields["code"] = error.code
         if error.code in TELLING:

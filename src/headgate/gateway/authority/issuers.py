@@ -16,10 +16,8 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from datetime import datetime
-from operator import eq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,9 +30,8 @@ from headgate.model.authority import RevocationList
 from headgate.model.errors import BadStatement, StaleList, TooBusy, TooMany
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES, MAX_LIST_BYTES
 from headgate.node.config import IssuerSettings
-from headgate.node.logs import Fields, Log, fault
+from headgate.node.logs import Log, fault
 from headgate.node.processes import Lock
-from headgate.node.statement_register import StatementRegister
 from headgate.protocol import messages as wire
 from headgate.trust.certificates import verify_revocations
 from headgate.trust.tls import client_context
@@ -55,14 +52,6 @@ READ_SECONDS: Final = 120.0  # how long a stream may say nothing before it is gi
 _STREAM: Final = "/v1/revocations/stream"
 _LIST: Final = "/v1/revocations"
 log = Log("issuers")
-
-
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """How long an issuer has not been heard, in seconds; None if it never was."""
-
-    name: str
-    seconds: float | None
 
 
 class Issuers:
@@ -86,7 +75,7 @@ class Issuers:
             try:
                 await self._gateway.run_blocking(self._hear_own)
             except Exception as error:  # noqa: BLE001 - the next time may work
-                log.warning("not-heard", **_fault("own", error))
+                log.warning("not-heard", **fault(error, issuer="own"))
             await asyncio.sleep(self._gateway.config.authority.heartbeat / 2)
 
     def _hear_own(self) -> None:
@@ -104,11 +93,11 @@ class Issuers:
                             await self.hear(issuer, text)
                             pause = FIRST_PAUSE
                     except (httpx.HTTPError, BadStatement) as error:
-                        log.info("stream-ended", **_fault(issuer.name, error))
+                        log.info("stream-ended", **fault(error, issuer=issuer.name))
                     await self.hear(issuer, await _asked(client))
                     pause = FIRST_PAUSE
             except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
-                log.warning("not-heard", **_fault(issuer.name, error))
+                log.warning("not-heard", **fault(error, issuer=issuer.name))
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that not all come at once
             pause = min(LONGEST_PAUSE, pause * 2)
 
@@ -123,26 +112,21 @@ class Issuers:
         revocations = verify_revocations(text, now=self._gateway.clock())
         if not StatementState(self._follower.state).same(revocations.issuer, issuer.key):
             raise BadStatement(f"the list is of `{revocations.issuer}`, not of `{issuer.name}`", reason="wrong-issuer")
-        self._check_later(revocations)
+        last = self._register.heard(revocations.issuer)
+        if last is not None and revocations.number < last.list.number:
+            raise StaleList(f"list {revocations.number} of `{revocations.issuer}` is older than one that was heard")
         self._register.hear(revocations, text, self._gateway.clock())
         return self._authority.hear(revocations, followed=True)
 
-    def _check_later(self, found: RevocationList) -> None:
-        last = self._register.heard(found.issuer)
-        if last is not None and found.number < last.list.number:
-            raise StaleList(f"list {found.number} of `{found.issuer}` is older than one that was heard")
-
-
-def silences(
-    issuers: Sequence[IssuerSettings], register: StatementRegister, now: datetime, same: Callable[[str, str], bool] = eq
-) -> list[Silence]:
-    """How long each issuer that is followed has been silent; `same` tells which keys are one issuer's."""
-    heard = register.heard_at() if issuers else {}
-    durations = []
-    for one in issuers:
-        last = max((at for key, at in heard.items() if same(key, one.key)), default=None)
-        durations.append(Silence(one.name, None if last is None else max(0.0, (now - last).total_seconds())))
-    return durations
+    def silences(self, now: datetime) -> dict[str, float | None]:
+        """For how many seconds each issuer that is followed has not been heard; None if it never was."""
+        issuers, same = self._gateway.config.issuers, StatementState(self._follower.state).same
+        heard = self._register.heard_at() if issuers else {}
+        seconds: dict[str, float | None] = {}
+        for one in issuers:
+            last = max((at for key, at in heard.items() if same(key, one.key)), default=None)
+            seconds[one.name] = None if last is None else max(0.0, (now - last).total_seconds())
+        return seconds
 
 
 def ask(issuer: IssuerSettings, directory: Path, now: datetime) -> RevocationList:
@@ -153,12 +137,6 @@ def ask(issuer: IssuerSettings, directory: Path, now: datetime) -> RevocationLis
             return await _asked(client)
 
     return verify_revocations(asyncio.run(answered()), issuer=issuer.key, now=now)
-
-
-def _fault(issuer: str, error: BaseException) -> Fields:
-    told = fault(error)
-    told["issuer"] = issuer
-    return told
 
 
 # -- reading --------------------------------------------------------------------------------------------------

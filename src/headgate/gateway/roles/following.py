@@ -126,9 +126,7 @@ class Following:
             pause = min(LONGEST_PAUSE, pause * 2)
 
     async def _failed(self, error: BaseException) -> None:
-        told = fault(error)
-        told["issuer"] = self.peer.name
-        log.warning("not-followed", **told)
+        log.warning("not-followed", **fault(error, issuer=self.peer.name))
         words = error.message if isinstance(error, HeadgateError) else type(error).__name__
         with suppress(HeadgateError):
             await asyncio.to_thread(self._home.peers.fail, self.peer.name, words)
