@@ -8,6 +8,7 @@ registered predicate. What a language may look at answers its `Leaves`: an event
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -263,10 +264,17 @@ def combined(op: str, a: Argument, b: Argument) -> Argument:
             return _later(a, b if op == "+" else -b)
         case "+", int(), datetime() if _is_int(a):
             return _later(b, a)
+        case "+" | "-", int() | float(), int() | float() if not isinstance(a, bool) and not isinstance(b, bool):
+            total = a + b if op == "+" else a - b
+            return total if math.isfinite(total) else None
+        case "+" | "-", datetime(), float():
+            return _later(a, b if op == "+" else -b)
+        case "+", float(), datetime():
+            return _later(b, a)
     return None
 
 
-def _later(at: datetime, seconds: int) -> datetime | None:
+def _later(at: datetime, seconds: float) -> datetime | None:
     try:
         return at + timedelta(seconds=seconds)
     except OverflowError:  # past the years 1 to 9999

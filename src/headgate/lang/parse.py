@@ -108,7 +108,7 @@ def zone_named(token: Token) -> str:
 # -- syntax to tree -------------------------------------------------------------------------------------------
 
 _COMPARATORS: Final[Mapping[str, str]] = {
-    "≠": "!=", "≤": "<=", "≥": ">=", "⊂": "subset", "⊆": "subseteq", "⊃": "superset", "⊇": "superseteq",
+    "==": "=", "≠": "!=", "≤": "<=", "≥": ">=", "⊂": "subset", "⊆": "subseteq", "⊃": "superset", "⊇": "superseteq",
 }  # fmt: skip
 _TOO_DEEP: Final = f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})"
 OPERANDS: Final = get_args(Operand)

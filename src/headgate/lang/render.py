@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
-from typing import Final, TypeVar, assert_never
+from typing import Final, TypeVar, assert_never, cast, get_args
 
 from headgate.lang.literals import RESERVED, clock_text, is_zone, reading_beside
 from headgate.model import expressions as tree
@@ -144,7 +144,9 @@ class _Writer:
         return self.operand(operand)
 
     def call(self, name: str, args: Iterable[Operand]) -> str:
-        """A relation, role or function with its arguments."""
+        """A relation, role or function with its arguments; `.x` of a record is its field."""
+        if name.startswith("."):
+            return f"{self.list(args)}{name}"
         return f"{_quoted('`', name) if name in self.called else _name(name)}({self.list(args)})"
 
     def list(self, args: Iterable[Operand]) -> str:
@@ -197,6 +199,13 @@ def _name(name: str) -> str:
 
 def _quoted(quote: str, text: str) -> str:
     return f"{quote}{text.replace(quote, quote * 2)}{quote}"
+
+
+def render_free(node: Condition | Operand) -> str:
+    """The text of an expression with variables, of whatever language with such expressions it is."""
+    if isinstance(node, get_args(Operand)):
+        return _CONSTRAINTS.operand(cast(Operand, node))
+    return _CONSTRAINTS.condition(cast(Condition, node))
 
 
 # -- conditions -----------------------------------------------------------------------------------------------

@@ -297,8 +297,12 @@ class ExpressionBuilder(CommonBuilder):
     """The nodes of expressions with variables. Depth counts nodes, never parentheses."""
 
     longest_name = MAX_NAME_CHARS
-    metas = ("instance", "time", "origin", "client")
+    metas: tuple[str, ...] = ("instance", "time", "origin", "client")
     meta_remedy = "write `@instance`, `@time`, `@origin` or `@client`"
+
+    def as_condition(self, part: ParsedPart) -> Condition:
+        """What stands where a condition is expected."""
+        return as_condition(part)
 
     def _above(self, node: Operand | Condition, at: Token | None, parts: Sequence[ParsedPart]) -> ParsedPart:
         depth = 1 + max((part.depth for part in parts), default=0)
@@ -314,17 +318,17 @@ class ExpressionBuilder(CommonBuilder):
         return reading_beside(operand)
 
     def disjunction(self, *parts: ParsedPart) -> ParsedPart:
-        return self._atom(tree.AnyOf(tuple(map(as_condition, parts))), parts) if parts[1:] else parts[0]
+        return self._atom(tree.AnyOf(tuple(map(self.as_condition, parts))), parts) if parts[1:] else parts[0]
 
     def conjunction(self, *parts: ParsedPart | Token) -> ParsedPart:
         units = [part for part in parts if isinstance(part, ParsedPart)]
-        return self._atom(tree.AllOf(tuple(map(as_condition, units))), units) if units[1:] else units[0]
+        return self._atom(tree.AllOf(tuple(map(self.as_condition, units))), units) if units[1:] else units[0]
 
     def negation(self, at: Token, part: ParsedPart) -> ParsedPart:
-        return self._above(tree.Not(as_condition(part)), at, [part])
+        return self._above(tree.Not(self.as_condition(part)), at, [part])
 
     def starred(self, part: ParsedPart, _: Token) -> ParsedPart:
-        return self._atom(tree.Starred(as_condition(part)), [part])
+        return self._atom(tree.Starred(self.as_condition(part)), [part])
 
     def parenthesis(self, at: Token, part: ParsedPart) -> ParsedPart:
         return ParsedPart(part.node, at, part.depth)

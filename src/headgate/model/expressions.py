@@ -39,10 +39,11 @@ class Meta:
     """What a gateway knows: `@time`, `@publisher` and `@rate` of an event; `@time` and `@client` of a request.
 
     `@origin` is where the holder of the right was when it published or subscribed, or whoever enters a role is.
-    `@instance` is the instance of the service at which a role is entered.
+    `@instance` is the instance of the service at which a role is entered. `@` alone is the time of what a template of a
+    composite event matched.
     """
 
-    name: Literal["time", "publisher", "rate", "origin", "instance", "client"]
+    name: Literal["time", "publisher", "rate", "origin", "instance", "client", ""]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,10 @@
 MAX_ATTRIBUTES = 200  # attributes of one event type, inherited ones included
 MAX_EXPRESSION_CHARS = 10_000  # characters of one filter or condition
 MAX_EXPRESSION_DEPTH = 64  # nesting of `not`, parentheses, `and` and `or` in one expression
+MAX_COMPOSITE_CHARS = 20_000  # characters of one composite event
+MAX_BEADS = 2_000_000  # evaluations that one detection has open at a time
+MAX_KEPT = 5_000_000  # events that a detection keeps until their time is certain
+MAX_COMPOSITE_PARTS = 1_000  # templates and operators of one composite event
 # Characters of all conditions, rolefiles and other expressions in one request to a gateway:
 MAX_EXPRESSION_TEXT = 250_000
 MAX_REQUIREMENTS = 1_000  # different requirements in one request that publishes events

@@ -1,0 +1,524 @@
+"""What a detection has signalled when so much has arrived, and what aggregation blocks make of it (OASIS 6.8 to 6.10).
+
+Guarantees: `detect` is a pure function of the arrivals: records of the log in order, each one moment, with the horizons
+that were promised by then. A signal is given at the first moment at which it is certain and never taken back. Without
+blocks and delays the signals at the end are those of `decide.composite` among the times that are certain; what blocks
+do with `new`, `once` and `var`, and what a `Delay` assumes, depends on arrival by design, and replays the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import cache
+from typing import Any, Final, assert_never, cast
+
+from headgate.decide import composite as meaning
+from headgate.decide.composite import FOREVER, Complete, Environment, Occurrence, Over, Signal, environment
+from headgate.decide.truth import combined, compared, evaluate, every, opposite, some
+from headgate.model import composite as model
+from headgate.model import expressions as tree
+from headgate.model.composite import Composite, Statement
+from headgate.model.expressions import Condition, Constant, Operand, Variable
+from headgate.model.values import EPOCH, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One record of the log as it arrives: what it brings, what every stream has promised by then, and the clock."""
+
+    occurrences: tuple[Occurrence, ...]
+    horizons: Mapping[str, datetime]
+    clock: datetime = EPOCH
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFacts:
+    """What a stream declares: the types it carries, if it says so, and by how much its clock may be wrong."""
+
+    types: frozenset[str] | None = None
+    error: float = 0.0
+
+
+def detect(
+    c: Composite, start: datetime, env: Environment, moments: Iterable[Moment], streams: Mapping[str, StreamFacts]
+) -> list[frozenset[Signal]]:
+    """The signals that are certain at each moment."""
+    arrivals = Arrivals(streams)
+    return [arrivals.arrive(c, start, env, moment) for moment in moments]
+
+
+class Arrivals(Complete):
+    """What is known at a moment, and what blocks and delays remember of those before."""
+
+    def __init__(self, streams: Mapping[str, StreamFacts]) -> None:
+        super().__init__(())
+        self._streams = streams
+        self._moment = Moment((), {})
+        self._number = 0
+        self._runs: dict[tuple[Composite, datetime, Environment], _Run] = {}
+        self._received: dict[object, datetime] = {}
+        self._assumed: set[object] = set()
+
+    @property
+    def reports(self) -> list[str]:
+        """What went wrong in blocks, in words."""
+        return [report for run in self._runs.values() for report in run.reports]
+
+    def arrive(self, c: Composite, start: datetime, env: Environment, moment: Moment) -> frozenset[Signal]:
+        """The signals that are certain now."""
+        self._moment = moment
+        self._number += 1
+        self.learn(moment.occurrences)
+        return meaning.signals(c, start, env, self)
+
+    def horizon(self, types: Iterable[str] | None) -> datetime:
+        """The least of the promises of the streams that may carry these types."""
+        wanted = None if types is None else frozenset(types)
+        promised = (
+            self._moment.horizons.get(name, EPOCH)
+            for name, facts in self._streams.items()
+            if wanted is None or facts.types is None or facts.types & wanted
+        )
+        return min(promised, default=FOREVER)
+
+    def shift(self, left: Composite, right: Composite, probability: float | None) -> timedelta:
+        """The times that a probability of the order asks for between the two, clocks being wrong uniformly."""
+        if probability is None:
+            return timedelta(0)
+        return timedelta(seconds=quantile(self._error(left), self._error(right), probability))
+
+    def _error(self, c: Composite) -> float:
+        types = {template.type for template in model.templates(c)}
+        return max((f.error for f in self._streams.values() if f.types is None or f.types & types), default=0.0)
+
+    def assumed(
+        self, without: model.Without, start: datetime, env: Environment, signal: Signal, *, killed: bool
+    ) -> bool:
+        """At the first moment at which the delay is over, what has not been seen is taken for absent, for good."""
+        if without.delay is None:
+            return False
+        key = (without, start, env, signal)
+        received = self._received.setdefault(key, self._moment.clock)
+        if not killed and self._moment.clock >= received + timedelta(seconds=without.delay):
+            self._assumed.add(key)
+        return key in self._assumed
+
+    # -- blocks -----------------------------------------------------------------------------------------------
+
+    def run(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> Iterable[Signal]:
+        """What a block has accepted by now."""
+        return self._advanced(block, start, env).accepted
+
+    def block_settled(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> datetime:
+        """Nothing with an earlier time is in a queue or may still come into one."""
+        return self._advanced(block, start, env).settled()
+
+    def block_over(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> Over | None:
+        """Has it ended?"""
+        run = self._advanced(block, start, env)
+        return Over(run.killer) if run.is_over() else None
+
+    def _advanced(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> _Run:
+        """The block's run, once at each moment given what is new."""
+        key = (block, start, env)
+        if key not in self._runs:
+            self._runs[key] = _Run(expanded(block), start, env)
+        run = self._runs[key]
+        if run.number < self._number:
+            run.number = self._number
+            run.advance(self)
+        return run
+
+
+def quantile(a: float, b: float, probability: float) -> float:
+    """By how much a difference of two times must exceed 0 to be positive with a probability: errors up to a and b."""
+    wide, narrow = max(a, b), min(a, b)
+    if wide == 0:
+        return 0.0
+    high = max(probability, 1 - probability)
+    if high <= 1 - narrow / (2 * wide):
+        distance = 2 * wide * (high - 0.5)
+    else:
+        distance = wide + narrow - math.sqrt(8 * wide * narrow * (1 - high))
+    return distance if probability >= 0.5 else -distance
+
+
+# -- runs -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class _Record:
+    """A signal on a queue."""
+
+    time: datetime
+    values: dict[str, Value]
+    removed: bool = False
+
+    def order(self) -> tuple[datetime, str]:
+        """Its place: by time, and among equal times by what it says, so that it does not depend on arrival."""
+        return self.time, repr(sorted(self.values.items()))
+
+
+@dataclass(slots=True)
+class _Queue:
+    """A queue: its records in order, how far it is fixed, and what was ever put on it."""
+
+    of: model.BlockQueue
+    records: list[_Record] = field(default_factory=list)
+    seen: set[Signal] = field(default_factory=set)
+    frontier: datetime = EPOCH
+    fixed: int = 0
+    ended: Over | None = None
+
+    def first_variable(self) -> _Record | None:
+        return next((record for record in self.records if record.time >= self.frontier), None)
+
+
+class _NullDereferenceError(Exception):
+    """A field of null was asked for."""
+
+
+class _KilledError(Exception):
+    """The block was ended by `kill`."""
+
+
+class _Run:
+    """One evaluation of a block, or one for each group of it."""
+
+    def __init__(self, block: model.Block, start: datetime, env: Environment) -> None:
+        self.block = block
+        self.start = start
+        self.env = env
+        self.number = 0
+        self.killer: datetime | None = None
+        self._seen: list[set[Signal]] = [set() for _ in block.queues]
+        self._ended: list[bool] = [False] * len(block.queues)
+        self.groups: dict[tuple[Value, ...], Group] = {}
+        if not block.by:
+            self.groups[()] = Group(block, env, start)
+
+    @property
+    def accepted(self) -> list[Signal]:
+        return [signal for group in self.groups.values() for signal in group.accepted]
+
+    @property
+    def reports(self) -> list[str]:
+        return [report for group in self.groups.values() for report in group.reports]
+
+    def is_over(self) -> bool:
+        return all(self._ended) or (not self.block.by and self.groups[()].killed)
+
+    def settled(self) -> datetime:
+        if self.is_over():
+            return FOREVER
+        waiting = [queue.frontier for group in self.groups.values() for queue in group.queues]
+        waiting += [record.time for group in self.groups.values() for queue in group.queues for record in queue.records]
+        return min(waiting, default=EPOCH)
+
+    def advance(self, arrivals: Arrivals) -> None:
+        """What has become certain enters by time, then what has become fixed is told, then what has ended."""
+        if self.is_over():
+            return
+        new: list[tuple[Signal, int]] = []
+        frontiers = []
+        for at, queue in enumerate(self.block.queues):
+            now = meaning.signals(queue.of, self.start, self.env, arrivals)
+            new += [(signal, at) for signal in now - self._seen[at]]
+            self._seen[at] |= now
+            frontiers.append(meaning.settled(queue.of, self.start, self.env, arrivals))
+        for signal, at in sorted(new, key=lambda one: (one[0].time, one[1], repr(one[0].environment))):
+            bound = dict(signal.environment)
+            name = tuple(bound.get(by) for by in self.block.by)
+            group = self.groups.get(name)
+            if group is None:
+                group = self.groups[name] = Group(self.block, self.env, self.start)
+            group.promise(frontiers)
+            group.insert(at, signal)
+        for group in self.groups.values():
+            group.promise(frontiers)
+            group.grow()
+        for at, queue in enumerate(self.block.queues):
+            ended = None if self._ended[at] else meaning.over(queue.of, self.start, self.env, arrivals)
+            if ended is None:
+                continue
+            self._ended[at] = True
+            last = max((signal.time for signal in self._seen[at]), default=self.start)
+            self.killer = ended.killer if self.killer is None else max(self.killer, ended.killer or self.killer)
+            for group in self.groups.values():
+                group.finish(at, ended.killer or last)
+
+
+class Group:
+    """The locals and queues of a block, and the interpreter of its statements."""
+
+    def __init__(self, block: model.Block, env: Environment, start: datetime) -> None:
+        self.queues = [_Queue(queue) for queue in block.queues]
+        self.accepted: list[Signal] = []
+        self.reports: list[str] = []
+        self.killed = False
+        self._locals: dict[str, Any] = {name: constant.value for name, constant in block.local}
+        self._env = dict(env)
+        self._own = 0
+        self._new: _Record | None = None
+        self._at = start
+
+    def promise(self, frontiers: Sequence[datetime]) -> None:
+        for queue, frontier in zip(self.queues, frontiers, strict=True):
+            queue.frontier = frontier
+
+    def insert(self, at: int, signal: Signal) -> None:
+        """A signal enters a queue."""
+        queue = self.queues[at]
+        self._new = _Record(signal.time, dict(signal.environment))
+        queue.records.append(self._new)
+        queue.records.sort(key=_Record.order)
+        self._run(at, queue.of.event, signal.time)
+
+    def grow(self) -> None:
+        """Tell of the records that have become fixed."""
+        for at, queue in enumerate(self.queues):
+            fixed = {id(r) for r in queue.records if r.time < queue.frontier}
+            fresh = len(fixed) > queue.fixed
+            queue.fixed = len(fixed)
+            if fresh:
+                self._run(at, queue.of.var, queue.frontier)
+                queue.fixed = sum(1 for r in queue.records if r.time < queue.frontier)
+
+    def finish(self, at: int, time: datetime) -> None:
+        """A queue has ended."""
+        self._run(at, self.queues[at].of.end, time)
+
+    def take(self) -> list[Signal]:
+        """What was accepted since it was last asked."""
+        taken, self.accepted = self.accepted, []
+        return taken
+
+    def take_reports(self) -> list[str]:
+        """What was reported since it was last asked."""
+        taken, self.reports = self.reports, []
+        return taken
+
+    def times(self) -> list[datetime]:
+        """The times of the records on its queues."""
+        return [record.time for queue in self.queues for record in queue.records]
+
+    def _run(self, at: int, statements: tuple[Statement, ...], time: datetime) -> None:
+        if self.killed:
+            return
+        self._own, self._at = at, time
+        try:
+            self._all(statements)
+        except _NullDereferenceError as error:
+            self.reports.append(str(error))
+        except _KilledError:
+            self.killed = True
+            for queue in self.queues:
+                queue.records.clear()
+
+    def _all(self, statements: Iterable[Statement]) -> None:
+        for statement in statements:
+            self._one(statement)
+
+    def _one(self, statement: Statement) -> None:
+        match statement:
+            case model.Assign(Variable(name), value):
+                self._locals[name] = self._value(value)
+            case model.Assign(target, value):
+                self._set(cast(tree.Apply, target), self._value(value))
+            case model.Choose(branches):
+                for condition, body in branches:
+                    if condition is None or self._truth(condition) is True:
+                        self._all(body)
+                        break
+            case model.Loop(name, first, body):
+                began = self._pointer(first)
+                queue = self._queue_of(began)
+                for record in [] if began is None else queue.records[queue.records.index(began) :]:
+                    if not record.removed:
+                        self._locals[name] = record
+                        self._all(body)
+            case model.Accept(operand):
+                record = self._dereferenced(operand)
+                self._remove(record)
+                self.accepted.append(Signal(record.time, environment(record.values)))
+            case model.Kill(killed):
+                if killed is None:
+                    raise _KilledError
+                doomed = self._pointer(killed)
+                if doomed is not None:
+                    self._remove(doomed)
+            case _:
+                assert_never(statement)
+
+    def _set(self, target: tree.Apply, value: Any) -> None:
+        record = self._dereferenced(target.args[0])
+        if target.function != ".@":
+            record.values[target.function[1:]] = value
+        elif isinstance(value, datetime) and value >= record.time:
+            record.time = value
+            self._queue_of(record).records.sort(key=_Record.order)
+        else:
+            self.reports.append(f"the time of a record is set to `{value}`, which is not later than its own")
+
+    def _remove(self, record: _Record) -> None:
+        record.removed = True
+        queue = self._queue_of(record)
+        queue.fixed -= record.time < queue.frontier and queue.fixed > 0
+        queue.records = [one for one in queue.records if one is not record]
+
+    def _queue_of(self, record: _Record | None) -> _Queue:
+        return next((q for q in self.queues if any(one is record for one in q.records)), self.queues[self._own])
+
+    # -- values and truth ---------------------------------------------------------------------------------------
+
+    def _value(self, operand: Operand) -> Any:
+        match operand:
+            case Constant(value):
+                return value
+            case tree.Meta():
+                return self._at
+            case Variable(name):
+                value = self._named(name)
+                return None if isinstance(value, _Record) and value.removed else value
+            case tree.Combine(op, left, right):
+                return combined(op, self._value(left), self._value(right))
+            case tree.Apply("/", (left, right)):
+                return self._value(left) / self._value(right)
+            case tree.Apply(".tl", (of,)):
+                record = self._dereferenced(of)
+                after = self._queue_of(record).records
+                return next(iter(after[after.index(record) + 1 :]), None)
+            case tree.Apply(".@", (of,)):
+                return self._dereferenced(of).time
+            case tree.Apply(name, (of,)):
+                return self._dereferenced(of).values.get(name[1:])
+            case _:
+                raise tree.foreign(operand)
+
+    def _named(self, name: str) -> Any:
+        word = name.rstrip("0123456789")
+        digits = name[len(word) :]
+        if word in ("hd", "var", "new") and name not in self._locals:
+            queue = self.queues[int(digits) if digits and int(digits) < len(self.queues) else self._own]
+            if word == "new":
+                return self._new
+            return queue.first_variable() if word == "var" else next(iter(queue.records), None)
+        return self._locals[name] if name in self._locals else self._env.get(name)
+
+    def _pointer(self, operand: Operand) -> _Record | None:
+        record = self._value(operand)
+        return record if isinstance(record, _Record) and not record.removed else None
+
+    def _dereferenced(self, operand: Operand) -> _Record:
+        record = self._pointer(operand)
+        if record is None:
+            raise _NullDereferenceError("a field of null, or null itself, was asked for")
+        return record
+
+    def _truth(self, condition: Condition) -> bool | None:
+        match condition:
+            case tree.Not(arg):
+                return opposite(self._truth(arg))
+            case tree.AllOf(args):
+                return every(map(self._truth, args))
+            case tree.AnyOf(args):
+                return some(map(self._truth, args))
+            case tree.Compare(op, left, right):
+                return self._compared(op, self._value(left), self._value(right))
+            case _:
+                return evaluate(condition, cast(Any, _BlockLeaves(self)))
+
+    def _compared(self, op: str, a: Any, b: Any) -> bool | None:
+        """A comparison; nearer the head is less, and everything is less than null."""
+        if not isinstance(a, _Record) and not isinstance(b, _Record) and a is not None and b is not None:
+            return compared(op, a, b)
+        if op in ("=", "!="):
+            return (a is b) is (op == "=")
+        places = [self._order(a), self._order(b)]
+        return None if None in places else compared(op, cast(Any, places[0]), cast(Any, places[1]))
+
+    def _order(self, pointer: Any) -> int | None:
+        if pointer is None:
+            return 2**62
+        records = self._queue_of(pointer).records if isinstance(pointer, _Record) else []
+        return next((at for at, one in enumerate(records) if one is pointer), None)
+
+
+class _BlockLeaves:
+    """What the leaves of a condition in a block say, besides comparisons."""
+
+    def __init__(self, group: Group) -> None:
+        self._group = group
+
+    def leaf(self, operand: Operand) -> Any:
+        return self._group._value(operand)
+
+    def is_member(self, who: str, group: str) -> None:
+        """A block sees no groups."""
+
+    def holds(self, atom: object) -> None:
+        """Nor relations."""
+
+
+# -- ready-made aggregates --------------------------------------------------------------------------------------
+
+_HD, _NEW, _VAR, _Q = (Variable(name) for name in ("hd", "new", "var", "q"))
+_NOT_NULL: Final = tree.Compare("!=", _HD, Constant(None))
+_ACCEPT_HEAD: Final = (model.Choose(((_NOT_NULL, (model.Accept(_HD),)),)),)
+
+
+def _field(record: Operand, name: str) -> Operand:
+    return tree.Apply(f".{name}", (record,))
+
+
+@cache
+def expanded(block: model.Block | model.Aggregate) -> model.Block:
+    """The block that a ready-made aggregate stands for (OASIS 6.11)."""
+    if isinstance(block, model.Block):
+        return block
+    function, value = block.function, block.value or ""
+    local: tuple[tuple[str, Constant], ...] = ()
+    event: tuple[Statement, ...] = ()
+    var: tuple[Statement, ...] = ()
+    end: tuple[Statement, ...] = ()
+    match function:
+        case "count" | "sum" | "average":
+            n, total = Variable(" n"), Variable(" total")  # no text can say these names
+            local = ((n.name, Constant(0)), (total.name, Constant(0)))
+            keep = model.Choose(
+                ((tree.Compare("!=", _field(_HD, "tl"), Constant(None)), (model.Kill(_field(_HD, "tl")),)),)
+            )
+            more = model.Assign(total, tree.Combine("+", total, _field(_NEW, value))) if value else None
+            event = (model.Assign(n, tree.Combine("+", n, Constant(1))), *((more,) if more else ()), keep)
+            result: Operand = {"count": n, "sum": total}.get(function, tree.Apply("/", (total, n)))
+            told = (model.Assign(_field(_HD, function), result), model.Assign(_field(_HD, "@"), model.AT))
+            end = (model.Choose(((_NOT_NULL, (*told, model.Accept(_HD))),)),)
+        case "min" | "max":
+            op: Any = "<" if function == "min" else ">"
+            new, kept = _field(_NEW, value), _field(_Q, value)
+            tie = tree.AllOf((tree.Compare("=", new, kept), tree.Compare("<", _NEW, _Q)))
+            better = tree.AnyOf((tree.Compare(op, new, kept), tie))
+            local = (("q", Constant(None)),)
+            event = (
+                model.Choose((
+                    (tree.Compare("=", _Q, Constant(None)), (model.Assign(_Q, _NEW),)),
+                    (better, (model.Kill(_Q), model.Assign(_Q, _NEW))),
+                    (None, (model.Kill(_NEW),)),
+                )),
+            )  # fmt: skip
+            end = _ACCEPT_HEAD
+        case "first":
+            fixed = tree.AllOf((_NOT_NULL, tree.Compare(">", _VAR, _HD)))
+            event = var = (model.Choose(((fixed, (model.Accept(_HD), model.Kill())),)),)
+            end = _ACCEPT_HEAD
+        case "last":
+            event = (model.Choose(((tree.Compare("!=", _field(_HD, "tl"), Constant(None)), (model.Kill(_HD),)),)),)
+            end = _ACCEPT_HEAD
+        case "once":
+            event = (model.Accept(_HD), model.Kill())
+        case _:
+            assert_never(function)
+    return model.Block(local, (model.BlockQueue(block.of, event, var, end),), block.by)

@@ -1,0 +1,380 @@
+"""What a composite event means: which signals there are of it, and when (OASIS 6.5)?
+
+Guarantees: `signals` is a pure function of an expression, a start, an environment and what is known of the events. It
+is the specification of composite events. It knows nothing of arrival: with all events known (`Complete`) it is the
+meaning itself; `Known` asks only which times are certain, and then it is that part of the meaning which no event that
+may still come can change (`decide.blocks` plays arrivals). Occurrence times alone count, never the order of arrival.
+Leaves out: blocks, which are run by what knows the arrivals; text; names and kinds, which `composite_check` resolved.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple, Protocol, TypeAlias, assert_never
+
+from headgate.decide.truth import evaluate, evaluate_operand, is_member, related
+from headgate.model import composite as model
+from headgate.model import expressions as tree
+from headgate.model.composite import Composite
+from headgate.model.expressions import Argument, Operand
+from headgate.model.state import State
+from headgate.model.values import EPOCH, Value, compare
+
+Environment: TypeAlias = tuple[tuple[str, Value], ...]
+"""What variables mean, in the order of their names."""
+
+FOREVER = datetime.max.replace(tzinfo=EPOCH.tzinfo)
+
+
+class Signal(NamedTuple):
+    """A composite event occurred at a time, with these values of its variables."""
+
+    time: datetime
+    environment: Environment
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Occurrence:
+    """An event as a detection sees it: its principal's view, at the event's version.
+
+    `types` are its type and the ancestors of that. Of a keyed type, `key` says which row of the active table it is.
+    """
+
+    time: datetime
+    types: tuple[str, ...]
+    values: Mapping[str, Value]
+    state: State
+    stream: str = "main"
+    seq: int = 0
+    key: tuple[Value, ...] | None = None
+
+
+class Known(Protocol):
+    """What is known of the events."""
+
+    def of(self, type: str) -> Iterable[Occurrence]:
+        """The events of a type and its subtypes that are known."""
+
+    def horizon(self, types: Iterable[str] | None) -> datetime:
+        """All events of these types (None: of all) with a time below it are known."""
+
+    def run(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> Iterable[Signal]:
+        """What a block has accepted."""
+
+    def block_settled(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> datetime:
+        """Before which time a block will accept nothing more."""
+
+    def block_over(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> Over | None:
+        """Has a block ended?"""
+
+    def shift(self, left: Composite, right: Composite, probability: float | None) -> timedelta:
+        """How much later right must be than left for their order to hold with a probability."""
+
+    def assumed(
+        self, without: model.Without, start: datetime, env: Environment, signal: Signal, *, killed: bool
+    ) -> bool:
+        """Was the right side taken for absent when the delay for a signal of the left side was over?"""
+
+
+def signals(c: Composite, start: datetime, env: Environment, known: Known) -> frozenset[Signal]:
+    """Φ(c, start, env): the signals of a composite event that is started at a time with an environment."""
+    match c:
+        case model.Template():
+            every = list(matches(c, start, env, known))
+            first = min((signal.time for signal in every), default=FOREVER)
+            certain = first < known.horizon((c.type,))
+            return frozenset(signal for signal in every if signal.time == first) if certain else frozenset()
+        case model.Timer():
+            return frozenset(signal for signal in fired(c, start, env) if signal.time < known.horizon(None))
+        case model.NullEvent():
+            return frozenset({Signal(start, env)})
+        case model.Sequence(left, right, probability):
+            shift = known.shift(left, right, probability)
+            before = signals(left, start, env, known)
+            return frozenset().union(*(signals(right, one.time + shift, one.environment, known) for one in before))
+        case model.Either(left, right):
+            return signals(left, start, env, known) | signals(right, start, env, known)
+        case model.Without(left):
+            kills = Kills(c, start, env, known)
+            return frozenset(one for one in signals(left, start, env, known) if kills.spare(one))
+        case model.Whenever(model.Template() as template):
+            return frozenset(matches(template, start, env, known))
+        case model.Whenever(of):
+            least: set[Signal] = set()
+            starts = [start]
+            for at in starts:  # the least solution: no start is looked at twice
+                least |= signals(of, at, env, known)
+                starts += sorted({signal.time for signal in least}.difference(starts))
+            return frozenset(least)
+        case model.Block() | model.Aggregate():
+            return frozenset(known.run(c, start, env))
+        case _:
+            assert_never(c)
+
+
+class Kills:
+    """The signals of the right side of a `-`, and from when on there may be more."""
+
+    def __init__(self, c: model.Without, start: datetime, env: Environment, known: Known) -> None:
+        foreseen = Foreseen(known)
+        self._parts = c, start, env
+        self._known = known
+        self._shift = known.shift(c.left, c.right, c.probability)
+        times = [kill.time for kill in signals(c.right, start, env, foreseen) if kill.time > start]
+        self.first = min(times, default=FOREVER)
+        self.settled = settled(c.right, start, env, foreseen)
+
+    def kill(self, signal: Signal) -> bool:
+        """Did a signal of the right side come first? A tie kills."""
+        return self.first <= signal.time + self._shift
+
+    def spare(self, signal: Signal) -> bool:
+        """Is it certain, or was it assumed, that none came first?"""
+        killed = self.kill(signal)
+        if self._known.assumed(*self._parts, signal, killed=killed):
+            return True
+        return not killed and signal.time + self._shift < self.settled
+
+
+def settled(c: Composite, start: datetime, env: Environment, known: Known) -> datetime:
+    """All signals before this time are in, whatever may still come."""
+    match c:
+        case model.Template(type):
+            return FOREVER if signals(c, start, env, known) else known.horizon((type,))
+        case model.Timer():
+            return known.horizon(None) if any(fired(c, start, env)) else FOREVER
+        case model.NullEvent():
+            return FOREVER
+        case model.Sequence(left, right):
+            after = (settled(right, one.time, one.environment, known) for one in signals(left, start, env, known))
+            return min(settled(left, start, env, known), *after, FOREVER)
+        case model.Either(left, right):
+            return min(settled(left, start, env, known), settled(right, start, env, known))
+        case model.Without(left, right):
+            if over(c, start, env, known) is not None:
+                return FOREVER
+            return min(settled(left, start, env, known), settled(right, start, env, Foreseen(known)))
+        case model.Whenever(model.Template(type)):
+            return known.horizon((type,))
+        case model.Whenever(of):
+            starts = {start, *(signal.time for signal in signals(c, start, env, known))}
+            return min(settled(of, at, env, known) for at in starts)
+        case model.Block() | model.Aggregate():
+            return known.block_settled(c, start, env)
+        case _:
+            assert_never(c)
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """There will be no more signals; by what, if something ended them."""
+
+    killer: datetime | None = None
+
+    def __or__(self, other: Over) -> Over:
+        times = [one.killer for one in (self, other) if one.killer is not None]
+        return Over(max(times, default=None))
+
+
+def over(c: Composite, start: datetime, env: Environment, known: Known) -> Over | None:
+    """Is it certain that no more signals will come, and that all are in?"""
+    match c:
+        case model.Template() | model.Timer():
+            done = signals(c, start, env, known) or (isinstance(c, model.Timer) and not any(fired(c, start, env)))
+            return Over() if done else None
+        case model.NullEvent():
+            return Over()
+        case model.Sequence(left, right):
+            parts = [over(left, start, env, known)]
+            parts += [over(right, one.time, one.environment, known) for one in signals(left, start, env, known)]
+            return _all_over(parts)
+        case model.Either(left, right):
+            return _all_over([over(left, start, env, known), over(right, start, env, known)])
+        case model.Without(left):
+            kills = Kills(c, start, env, known)
+            if kills.first < min(settled(left, start, env, known), kills.settled):
+                return Over(kills.first)
+            decided = all(kills.kill(one) or kills.spare(one) for one in signals(left, start, env, known))
+            return over(left, start, env, known) if decided else None
+        case model.Whenever(model.Template()):
+            return None
+        case model.Whenever(of):
+            starts = {start, *(signal.time for signal in signals(c, start, env, known))}
+            return _all_over([over(of, at, env, known) for at in sorted(starts)])
+        case model.Block() | model.Aggregate():
+            return known.block_over(c, start, env)
+        case _:
+            assert_never(c)
+
+
+def _all_over(parts: Iterable[Over | None]) -> Over | None:
+    joined = Over()
+    for part in parts:
+        if part is None:
+            return None
+        joined |= part
+    return joined
+
+
+class Foreseen:
+    """What is known on the right side of a `-`: when a timer will fire is known beforehand."""
+
+    def __init__(self, known: Known) -> None:
+        self._known = known
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._known, name)
+
+    def horizon(self, types: Iterable[str] | None) -> datetime:
+        """As before, but timers wait for nothing."""
+        return FOREVER if types is None else self._known.horizon(types)
+
+
+# -- matching -------------------------------------------------------------------------------------------------
+
+
+def matches(template: model.Template, start: datetime, env: Environment, known: Known) -> Iterator[Signal]:
+    """Every match after a start; rows of an active table that are there at the start count at the start."""
+    rows: dict[tuple[Value, ...], Occurrence] = {}
+    for one in known.of(template.type):
+        if one.time > start:
+            yield from matched(template, one, one.time, env)
+        elif one.key is not None:
+            there = rows.get(one.key)
+            if there is None or (there.time, there.seq) <= (one.time, one.seq):
+                rows[one.key] = one
+    if start < known.horizon((template.type,)):
+        for row in rows.values():
+            yield from matched(template, row, start, env)
+
+
+def matched(template: model.Template, one: Occurrence, at: datetime, env: Environment) -> Iterator[Signal]:
+    """The signal of an event that matches a template under an environment and passes its tests, if it does."""
+    bound = dict(env)
+    for attribute, parameter in zip(template.attributes, template.parameters, strict=True):
+        value = one.values.get(attribute)
+        match parameter:
+            case None:
+                continue
+            case tree.Constant(literal):
+                fits = compare("=", tree.plain(literal), value) is True
+            case tree.Variable(name):
+                fits = value is not None and compare("=", bound.setdefault(name, value), value) is True
+        if not fits:
+            return
+    if passes(template.side, bound, at, one.state):
+        yield Signal(at, environment(bound))
+
+
+def fired(timer: model.Timer, start: datetime, env: Environment) -> Iterator[Signal]:
+    """The signal of a timer, unless its time is at or before the start."""
+    bound = dict(env)
+    at = moment_of(evaluate_operand(timer.when, _Leaves(bound, start, None)))
+    if at is not None and at > start and passes(timer.side, bound, at, None):
+        yield Signal(at, environment(bound))
+
+
+def passes(side: Iterable[model.SideExpression], bound: dict[str, Value], at: datetime, state: State | None) -> bool:
+    """Are all tests true, left to right? What is assigned is bound."""
+    for one in side:
+        leaves = _Leaves(bound, at, state)
+        if isinstance(one, model.SideTest):
+            if evaluate(one.condition, leaves) is not True:
+                return False
+        else:
+            value = tree.plain(evaluate_operand(one.value, leaves))
+            if value is None:
+                return False
+            bound[one.name] = value
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaves:
+    """What the leaves of a side expression say; groups and relations are as they are at the event's version."""
+
+    bound: Mapping[str, Value]
+    at: datetime
+    state: State | None
+
+    def leaf(self, operand: Operand) -> Argument:
+        match operand:
+            case tree.Variable(name):
+                return self.bound.get(name)
+            case tree.Meta(""):
+                return self.at
+            case _:
+                raise tree.foreign(operand)
+
+    def is_member(self, who: str, group: str) -> bool | None:
+        return None if self.state is None or group not in self.state.groups else is_member(self.state, who, group)
+
+    def holds(self, atom: tree.Related | tree.Predicate) -> bool | None:
+        if self.state is None or isinstance(atom, tree.Predicate) or atom.name not in self.state.relations:
+            return None
+        row = tuple(tree.plain(evaluate_operand(arg, self)) for arg in atom.args)
+        return related(self.state.relations[atom.name], row)
+
+
+def environment(bound: Mapping[str, Value]) -> Environment:
+    """An environment, in the order of its names."""
+    return tuple(sorted(bound.items()))
+
+
+def moment_of(value: Argument) -> datetime | None:
+    """A time; numbers are seconds."""
+    if isinstance(value, datetime):
+        return value
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    try:
+        return EPOCH + timedelta(seconds=value)
+    except OverflowError:  # past the years 1 to 9999
+        return None
+
+
+class Complete:
+    """All events are known, at one moment; every time is certain, and order is as the times say."""
+
+    def __init__(self, occurrences: Iterable[Occurrence]) -> None:
+        self._by_type: dict[str, list[Occurrence]] = {}
+        self.learn(occurrences)
+
+    def learn(self, occurrences: Iterable[Occurrence]) -> None:
+        """More events are known."""
+        for one in occurrences:
+            for type in one.types:
+                self._by_type.setdefault(type, []).append(one)
+
+    def of(self, type: str) -> Iterable[Occurrence]:
+        """The events of a type."""
+        return self._by_type.get(type, ())
+
+    def horizon(self, types: Iterable[str] | None) -> datetime:  # noqa: ARG002
+        """Everything is known."""
+        return FOREVER
+
+    def run(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> Iterable[Signal]:
+        """Blocks go by arrival."""
+        raise NotImplementedError
+
+    def block_settled(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> datetime:
+        """Likewise."""
+        raise NotImplementedError
+
+    def block_over(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> Over | None:
+        """Likewise."""
+        raise NotImplementedError
+
+    def shift(self, left: Composite, right: Composite, probability: float | None) -> timedelta:  # noqa: ARG002
+        """Clocks have no errors."""
+        return timedelta(0)
+
+    def assumed(
+        self, without: model.Without, start: datetime, env: Environment, signal: Signal, *, killed: bool
+    ) -> bool:
+        """Nothing is assumed."""
+        del without, start, env, signal, killed
+        return False

@@ -1,0 +1,4 @@
+"""Composite events as they are detected: an incremental machine of beads over decided views (OASIS 6.7).
+
+`machine` is the machine: what arrives goes in, what has become certain comes out. It agrees with `decide.blocks`.
+"""
