@@ -266,6 +266,7 @@ class Group:
         self._at = start
 
     def promise(self, frontiers: Sequence[datetime]) -> None:
+        """Before these times, everything has entered the queues."""
         for queue, frontier in zip(self.queues, frontiers, strict=True):
             queue.frontier = frontier
 

@@ -1,10 +1,11 @@
 """An incremental machine for composite events, after the bead machine of OASIS 6.7.
 
 Guarantees: at each moment it gives the signals that `decide.blocks.detect` gives there for the first time, and never
-takes one back. A bead is one evaluation of one part of the expression; it is linked to the bead it was started by and to
-those it started, so that destroying one needs no search, and an event is offered only to beads that wait for its type
-and for its values. What arrives out of order is kept as long as an evaluation may still start before it. There are at
-most `MAX_BEADS` beads and `MAX_KEPT` kept events: one more is refused with `limit-reached`, and nothing is lost silently.
+takes one back. A bead is one evaluation of one part of the expression; it is linked to the bead it was started by and
+to those it started, so that destroying one needs no search, and an event is offered only to beads that wait for its
+type and for its values. What arrives out of order is kept as long as an evaluation may still start before it. There are
+at most `MAX_BEADS` beads and `MAX_KEPT` kept events: one more is refused with `limit-reached`, and nothing is lost
+silently.
 
 At a moment the signals that follow from what arrived are passed on first, without recursion. Then absence is judged
 (`-`), when nothing is under way that could contradict it; then blocks, the inner ones first, get what became certain.
@@ -21,8 +22,8 @@ from itertools import count
 from typing import Any, Final, assert_never
 
 from headgate.decide import composite as meaning
-from headgate.decide.blocks import Moment, StreamFacts, expanded, quantile
 from headgate.decide.blocks import Group as BlockGroup
+from headgate.decide.blocks import Moment, StreamFacts, expanded, quantile
 from headgate.decide.composite import FOREVER, Environment, Occurrence, Signal
 from headgate.model import composite as model
 from headgate.model.composite import Composite
@@ -558,7 +559,7 @@ class _WithoutBead(_Bead):
 class _BlockBead(_Bead):
     """A block: what its expressions signal enters its queues at the end of the moment."""
 
-    __slots__ = ("arrived", "block", "groups", "killer", "last", "open", "over", "level")
+    __slots__ = ("arrived", "block", "groups", "killer", "last", "level", "open", "over")
 
     def __init__(
         self, machine: Machine, parent: _Bead | None, start: datetime, env: Environment, block: model.Block
@@ -695,12 +696,12 @@ class Machine:
         """What has become certain by what arrives."""
         self._new = []
         self.clock = max(self.clock, moment.clock)
-        self._promise(moment.horizons)
         if not self._started:
             self._started = True
             self.start(self.composite, None, *self._start, foreseen=False)
         for one in moment.occurrences:
             self._offer(one)
+        self._promise(moment.horizons)  # they promise nothing about what the moment itself brings
         self._pass_gates()
         self._settle()
         if self._kept > self._prune_at:

@@ -1,0 +1,167 @@
+"""Composite events, and arrivals of events that keep the promises of their streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from hypothesis import strategies as st
+
+from headgate.decide.blocks import Moment, StreamFacts
+from headgate.decide.composite import Occurrence
+from headgate.decide.composite_check import resolve
+from headgate.lang.composite import parse_composite
+from headgate.model import composite as model
+from headgate.model.composite import Composite
+from headgate.model.errors import BadExpression
+from headgate.model.expressions import Combine, Compare, Constant, Variable
+from headgate.model.state import State
+from headgate.model.types import Catalog, EventType
+from headgate.model.values import EPOCH, Kind, Value
+
+TYPES = (
+    EventType("lab.A", "owner", {"x": Kind.INT}),
+    EventType("lab.B", "owner", {"x": Kind.INT}),
+    EventType("lab.C", "owner", {"x": Kind.INT, "y": Kind.INT}),
+    EventType("lab.Row", "owner", {"x": Kind.INT, "y": Kind.INT}, key=("x",)),
+    EventType("lab.Seen", "owner", {"b": Kind.STRING, "r": Kind.STRING}),
+    EventType("lab.Alarm", "owner", {}),
+    EventType("lab.Open", "owner", {"x": Kind.INT}),
+    EventType("lab.Deposit", "owner", {"x": Kind.INT, "a": Kind.INT}),
+    EventType("lab.Close", "owner", {"x": Kind.INT}),
+)
+TABLES = {"lab.Row": ("x",)}
+
+
+def _catalog() -> Catalog:
+    catalog = Catalog()
+    for type in TYPES:
+        catalog = catalog.declare(type)
+    return catalog
+
+
+STATE = State(version=1, administrator="administrator", types=_catalog())
+
+
+def seconds(number: float) -> datetime:
+    """A time of the story."""
+    return EPOCH + timedelta(seconds=number)
+
+
+def resolved(text: str, **bound: Value) -> Composite:
+    """A composite event over these types."""
+    return resolve(parse_composite(text), STATE, bound).composite
+
+
+def event(name: str, time: float, *values: Value, stream: str = "main", seq: int = 0) -> Occurrence:
+    """An event of one of these types."""
+    type = f"lab.{name}"
+    attributes = dict(zip(STATE.types.attributes(type), values, strict=True))
+    key = tuple(attributes[a] for a in TABLES[type]) if type in TABLES else None
+    return Occurrence(seconds(time), (type,), attributes, STATE, stream, seq, key)
+
+
+def arriving(events: Iterable[Occurrence], horizon: float = 1_000) -> list[Moment]:
+    """The events one by one, then a promise."""
+    moments = [Moment((one,), {}) for one in events]
+    return [*moments, Moment((), {"main": seconds(horizon)})]
+
+
+# -- random expressions -------------------------------------------------------------------------------------------
+
+_PARAMETERS = st.sampled_from(
+    [Variable("x"), Variable("x"), Variable("y"), Variable("y"), None, Constant(1), Constant(2)]
+)
+_SIDES: list[tuple[model.SideExpression, ...]] = [
+    (),
+    (),
+    (),
+    (model.SideTest(Compare(">", Variable("x"), Constant(1))),),
+    (model.SideTest(Compare("!=", Variable("y"), Constant(2))),),
+    (model.SideAssignment("t", Combine("+", model.AT, Constant(2))),),
+]
+
+
+@st.composite
+def templates(draw: st.DrawFn) -> Composite:
+    """A template of one of the first four types."""
+    type = draw(st.sampled_from(TYPES[:4]))
+    parameters = tuple(draw(_PARAMETERS) for _ in type.attributes)
+    return model.Template(type.name.rpartition(".")[2], parameters, draw(st.sampled_from(_SIDES)))
+
+
+_LEAVES = st.one_of(
+    templates(), templates(), templates(),
+    st.sampled_from([model.NullEvent(), *(model.Timer(Constant(n)) for n in (3, 5, 8)), model.Timer(Variable("t"))]),
+)  # fmt: skip
+
+
+def composites(*, blocks: bool) -> st.SearchStrategy[Composite]:
+    """Composite events; with `blocks`, also what depends on arrival."""
+
+    def above(inner: st.SearchStrategy[Composite]) -> st.SearchStrategy[Composite]:
+        kinds: list[st.SearchStrategy[Composite]] = [
+            st.builds(model.Sequence, inner, inner),
+            st.builds(model.Sequence, st.builds(model.Whenever, inner), inner),
+            st.builds(model.Without, inner, inner),
+            st.builds(model.Without, st.builds(model.Whenever, inner), inner),
+            st.builds(model.Either, inner, inner),
+            st.builds(model.Whenever, inner),
+        ]
+        if blocks:
+            by = st.sampled_from([(), (), ("x",)])
+            plain = st.sampled_from(["count", "first", "last", "once"])
+            kinds += [
+                st.builds(model.Without, inner, inner, st.just(3)),
+                st.builds(model.Aggregate, plain, inner, st.none(), by),
+                st.builds(model.Aggregate, st.sampled_from(["sum", "min", "max"]), inner, st.just("x"), by),
+            ]
+        return st.one_of(kinds)
+
+    return st.recursive(_LEAVES, above, max_leaves=5)
+
+
+def _is_accepted(c: Composite) -> bool:
+    try:
+        resolve(c, STATE)
+    except BadExpression:
+        return False
+    return True
+
+
+def accepted(*, blocks: bool) -> st.SearchStrategy[Composite]:
+    """Composite events that pass the checks, resolved."""
+    return composites(blocks=blocks).filter(_is_accepted).map(lambda c: resolve(c, STATE).composite)
+
+
+# -- random arrivals ----------------------------------------------------------------------------------------------
+
+
+@st.composite
+def arrivals(draw: st.DrawFn) -> tuple[dict[str, StreamFacts], list[Moment]]:
+    """Events of two or three streams, late and out of order, never below what their stream has promised."""
+    streams = {"s1": StreamFacts(), "s2": StreamFacts(draw(st.sampled_from([None, frozenset({"lab.A", "lab.Row"})])))}
+    if draw(st.booleans()):
+        streams["s3"] = StreamFacts(frozenset({"lab.B"}))
+    horizons = dict.fromkeys(streams, 0)
+    moments: list[Moment] = []
+    clock = 0
+
+    def promised() -> dict[str, datetime]:
+        return {name: seconds(at) for name, at in horizons.items()}
+
+    for seq in range(draw(st.integers(4, 22))):
+        stream = draw(st.sampled_from(sorted(streams)))
+        clock += draw(st.sampled_from([0, 1, 2]))
+        if draw(st.integers(0, 9)) < 6:
+            types = streams[stream].types or {"lab.A", "lab.B", "lab.C", "lab.Row"}
+            name = draw(st.sampled_from(sorted(types))).rpartition(".")[2]
+            time = horizons[stream] + draw(st.sampled_from([0, 1, 1, 2, 3, 5]))
+            width = len(STATE.types.attributes(f"lab.{name}"))
+            values = [draw(st.sampled_from([1, 1, 2, 2, 3, None])) for _ in range(width)]
+            moments.append(Moment((event(name, time, *values, stream=stream, seq=seq),), promised(), seconds(clock)))
+        else:
+            horizons[stream] += draw(st.sampled_from([1, 2, 4]))
+            moments.append(Moment((), promised(), seconds(clock)))
+    horizons = dict.fromkeys(streams, 1_000)
+    return streams, [*moments, Moment((), promised(), seconds(clock + 50))]

@@ -1,0 +1,114 @@
+"""The machine of beads: it agrees with the reference at every moment, whatever arrives when, and its state is bounded."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.strategies import composites
+from tests.strategies.composites import TABLES, event, resolved, seconds
+
+from headgate.decide.blocks import Moment, StreamFacts, detect
+from headgate.decide.composite import Complete, Signal, signals
+from headgate.model.composite import Composite
+from headgate.model.errors import LimitReached
+from headgate.model.values import EPOCH
+from headgate.pipeline.detect import machine
+from headgate.pipeline.detect.machine import Machine
+
+ONE = {"main": StreamFacts()}
+
+
+def agree(c: Composite, world: tuple[dict[str, StreamFacts], list[Moment]]) -> frozenset[Signal]:
+    """What the machine has signalled, which at each moment is what the reference says."""
+    streams, moments = world
+    running = Machine(c, EPOCH, (), streams, TABLES)
+    given: set[Signal] = set()
+    for moment, certain in zip(moments, detect(c, EPOCH, (), moments, streams), strict=True):
+        new = running.arrive(moment)
+        assert len(set(new)) == len(new)
+        assert not given & set(new), "signalled twice"
+        given |= set(new)
+        assert given == certain
+    return frozenset(given)
+
+
+@settings(max_examples=700, deadline=None)
+@given(composites.accepted(blocks=False), composites.arrivals())
+def test_the_machine_signals_what_is_certain_when_it_is_and_in_the_end_what_is_meant(
+    c: Composite, world: tuple[dict[str, StreamFacts], list[Moment]]
+) -> None:
+    known = Complete(one for moment in world[1] for one in moment.occurrences)
+    meant = signals(c, EPOCH, (), known)
+    assert agree(c, world) == frozenset(signal for signal in meant if signal.time < seconds(1_000))
+
+
+@settings(max_examples=700, deadline=None)
+@given(composites.accepted(blocks=True), composites.arrivals())
+def test_blocks_and_delays_go_by_arrival_as_the_reference_does(
+    c: Composite, world: tuple[dict[str, StreamFacts], list[Moment]]
+) -> None:
+    agree(c, world)
+
+
+@settings(max_examples=200, deadline=None)
+@given(composites.accepted(blocks=False), composites.arrivals(), st.randoms(use_true_random=False))
+def test_any_arrival_that_keeps_its_promises_gives_the_same_signals(
+    c: Composite, world: tuple[dict[str, StreamFacts], list[Moment]], chance: random.Random
+) -> None:
+    streams, moments = world
+    shuffled = [one for moment in moments for one in moment.occurrences]
+    chance.shuffle(shuffled)
+    late = [Moment((one,), {}) for one in shuffled]
+    rows = [one.seq for one in shuffled if one.key is not None]
+    if rows == sorted(rows):  # of two rows of one time the later number counts, so they stay in order
+        assert agree(c, (streams, [*late, moments[-1]])) == agree(c, world)
+
+
+def test_a_late_source_holds_back_only_what_depends_on_it() -> None:
+    streams = {"a": StreamFacts(frozenset({"lab.A"})), "b": StreamFacts(frozenset({"lab.B", "lab.C"}))}
+    running = Machine(resolved("$B(x) - C(x, *) | A(x)"), EPOCH, (), streams)
+    assert running.arrive(Moment((event("B", 5, 1, stream="b"),), {})) == []
+    assert running.arrive(Moment((event("A", 3, 2, stream="a"),), {})) == []
+    assert [s.time for s in running.arrive(Moment((), {"b": seconds(6)}))] == [seconds(5)]
+    assert [s.time for s in running.arrive(Moment((), {"a": seconds(4)}))] == [seconds(3)]
+
+
+def test_every_match_of_a_bare_template_waits_for_nothing() -> None:
+    running = Machine(resolved("$A(x)"), EPOCH, (), ONE)
+    assert [s.time for s in running.arrive(Moment((event("A", 9, 1),), {}))] == [seconds(9)]
+    assert [s.time for s in running.arrive(Moment((event("A", 2, 1),), {}))] == [seconds(2)]
+
+
+def test_what_an_append_brings_may_lie_below_what_it_promises() -> None:
+    running = Machine(resolved("A(x) - B(x)"), EPOCH, (), ONE)
+    moment = Moment((event("A", 4, 1), event("B", 5, 1)), {"main": seconds(6)})
+    assert [s.time for s in running.arrive(moment)] == [seconds(4)]
+
+
+def test_evaluations_that_are_over_go_and_nothing_is_kept_behind_the_horizon() -> None:
+    running = Machine(resolved("$A(x); B(x) - C(x, *)"), EPOCH, (), ONE)
+    sizes = []
+    for batch in range(60):
+        at = batch * 100
+        events = [event("A", at + n, n) for n in range(100)]
+        events += [event("B" if n % 2 else "C", at + 100 + n, *((n,) if n % 2 else (n, 1))) for n in range(100)]
+        running.arrive(Moment(tuple(events), {"main": seconds(at + 300)}))
+        sizes.append(running.beads)
+    assert max(sizes[10:]) <= max(sizes[:10])
+
+
+def test_a_limit_that_is_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "MAX_BEADS", 50)
+    running = Machine(resolved("$A(x); B(x)"), EPOCH, (), ONE)
+    with pytest.raises(LimitReached, match="MAX_BEADS"):
+        running.arrive(Moment(tuple(event("A", n, n) for n in range(1, 100)), {}))
+
+
+def test_events_that_wait_for_a_silent_source_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "MAX_KEPT", 50)
+    running = Machine(resolved("$A(x); B(x)"), EPOCH, (), ONE)
+    with pytest.raises(LimitReached, match="holds the horizon back"):
+        running.arrive(Moment(tuple(event("B", n, n) for n in range(1, 100)), {}))
