@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
 
-from headgate.decide.blocks import Moment, StreamFacts
+from headgate.decide.blocks import Moment, SourceFacts
 from headgate.decide.composite import Occurrence
 from headgate.decide.composite_check import resolve
 from headgate.lang.composite import parse_composite
@@ -138,11 +138,11 @@ def accepted(*, blocks: bool) -> st.SearchStrategy[Composite]:
 
 
 @st.composite
-def arrivals(draw: st.DrawFn) -> tuple[dict[str, StreamFacts], list[Moment]]:
+def arrivals(draw: st.DrawFn) -> tuple[dict[str, SourceFacts], list[Moment]]:
     """Events of two or three streams, late and out of order, never below what their stream has promised."""
-    streams = {"s1": StreamFacts(), "s2": StreamFacts(draw(st.sampled_from([None, frozenset({"lab.A", "lab.Row"})])))}
+    streams = {"s1": SourceFacts(), "s2": SourceFacts(draw(st.sampled_from([None, frozenset({"lab.A", "lab.Row"})])))}
     if draw(st.booleans()):
-        streams["s3"] = StreamFacts(frozenset({"lab.B"}))
+        streams["s3"] = SourceFacts(frozenset({"lab.B"}))
     horizons = dict.fromkeys(streams, 0)
     moments: list[Moment] = []
     clock = 0

@@ -35,7 +35,7 @@ class Moment:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamFacts:
+class SourceFacts:
     """What a stream declares: the types it carries, if it says so, and by how much its clock may be wrong."""
 
     types: frozenset[str] | None = None
@@ -43,7 +43,7 @@ class StreamFacts:
 
 
 def detect(
-    c: Composite, start: datetime, env: Environment, moments: Iterable[Moment], streams: Mapping[str, StreamFacts]
+    c: Composite, start: datetime, env: Environment, moments: Iterable[Moment], streams: Mapping[str, SourceFacts]
 ) -> list[frozenset[Signal]]:
     """The signals that are certain at each moment."""
     arrivals = Arrivals(streams)
@@ -53,7 +53,7 @@ def detect(
 class Arrivals(Complete):
     """What is known at a moment, and what blocks and delays remember of those before."""
 
-    def __init__(self, streams: Mapping[str, StreamFacts]) -> None:
+    def __init__(self, streams: Mapping[str, SourceFacts]) -> None:
         super().__init__(())
         self._streams = streams
         self._moment = Moment((), {})

@@ -2,7 +2,7 @@
 
 Guarantees: `signals` is a pure function of an expression, a start, an environment and what is known of the events. It
 is the specification of composite events. It knows nothing of arrival: with all events known (`Complete`) it is the
-meaning itself; `Known` asks only which times are certain, and then it is that part of the meaning which no event that
+meaning itself; `KnownEvents` asks only which times are certain, and then it is that part of the meaning which no event that
 may still come can change (`decide.blocks` plays arrivals). Occurrence times alone count, never the order of arrival.
 Leaves out: blocks, which are run by what knows the arrivals; text; names and kinds, which `composite_check` resolved.
 """
@@ -51,7 +51,7 @@ class Occurrence:
     key: tuple[Value, ...] | None = None
 
 
-class Known(Protocol):
+class KnownEvents(Protocol):
     """What is known of the events."""
 
     def of(self, type: str) -> Iterable[Occurrence]:
@@ -78,7 +78,7 @@ class Known(Protocol):
         """Was the right side taken for absent when the delay for a signal of the left side was over?"""
 
 
-def signals(c: Composite, start: datetime, env: Environment, known: Known) -> frozenset[Signal]:
+def signals(c: Composite, start: datetime, env: Environment, known: KnownEvents) -> frozenset[Signal]:
     """Φ(c, start, env): the signals of a composite event that is started at a time with an environment."""
     match c:
         case model.Template():
@@ -117,7 +117,7 @@ def signals(c: Composite, start: datetime, env: Environment, known: Known) -> fr
 class Kills:
     """The signals of the right side of a `-`, and from when on there may be more."""
 
-    def __init__(self, c: model.Without, start: datetime, env: Environment, known: Known) -> None:
+    def __init__(self, c: model.Without, start: datetime, env: Environment, known: KnownEvents) -> None:
         foreseen = Foreseen(known)
         self._parts = c, start, env
         self._known = known
@@ -138,7 +138,7 @@ class Kills:
         return not killed and signal.time + self._shift < self.settled
 
 
-def settled(c: Composite, start: datetime, env: Environment, known: Known) -> datetime:
+def settled(c: Composite, start: datetime, env: Environment, known: KnownEvents) -> datetime:
     """All signals before this time are in, whatever may still come."""
     match c:
         case model.Template(type):
@@ -178,7 +178,7 @@ class Over:
         return Over(max(times, default=None))
 
 
-def over(c: Composite, start: datetime, env: Environment, known: Known) -> Over | None:
+def over(c: Composite, start: datetime, env: Environment, known: KnownEvents) -> Over | None:
     """Is it certain that no more signals will come, and that all are in?"""
     match c:
         case model.Template() | model.Timer():
@@ -221,7 +221,7 @@ def _all_over(parts: Iterable[Over | None]) -> Over | None:
 class Foreseen:
     """What is known on the right side of a `-`: when a timer will fire is known beforehand."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: KnownEvents) -> None:
         self._known = known
 
     def __getattr__(self, name: str) -> Any:
@@ -235,7 +235,7 @@ class Foreseen:
 # -- matching -------------------------------------------------------------------------------------------------
 
 
-def matches(template: model.Template, start: datetime, env: Environment, known: Known) -> Iterator[Signal]:
+def matches(template: model.Template, start: datetime, env: Environment, known: KnownEvents) -> Iterator[Signal]:
     """Every match after a start; rows of an active table that are there at the start count at the start."""
     rows: dict[tuple[Value, ...], Occurrence] = {}
     for one in known.of(template.type):

@@ -13,12 +13,12 @@ import pytest
 from tests.strategies.composites import arriving, event, resolved, seconds
 
 from headgate.decide import blocks, composite
-from headgate.decide.blocks import Moment, StreamFacts, detect
+from headgate.decide.blocks import Moment, SourceFacts, detect
 from headgate.decide.composite import Complete, Occurrence, Signal, environment
 from headgate.model.errors import BadExpression
 from headgate.model.values import EPOCH, Value
 
-ONE = {"main": StreamFacts()}
+ONE = {"main": SourceFacts()}
 Shown = set[tuple[float, tuple[tuple[str, Value], ...]]]
 SEEN = [event("Seen", time, "b", room) for time, room in enumerate("aabba", start=1)]
 TOGETHER = [
@@ -219,7 +219,7 @@ def test_a_delay_assumes_absence_and_stays_with_it() -> None:
         Moment((a(4),), {"main": seconds(4)}, seconds(10)), Moment((), {"main": seconds(5)}, seconds(14)),
         Moment((), {"main": seconds(5)}, seconds(20)), Moment((b(5),), {"main": seconds(9)}, seconds(21)),
     ]  # fmt: skip
-    late = {"main": StreamFacts(frozenset({"lab.A"})), "other": StreamFacts(frozenset({"lab.B"}))}
+    late = {"main": SourceFacts(frozenset({"lab.A"})), "other": SourceFacts(frozenset({"lab.B"}))}
     assert [len(certain) for certain in detect(c, EPOCH, (), moments, late)] == [0, 0, 1, 1]
 
 
@@ -228,7 +228,7 @@ def test_a_delay_assumes_absence_and_stays_with_it() -> None:
 )  # fmt: skip
 def test_a_probability_shifts_the_times_that_are_compared(probability: float, survives: bool) -> None:
     c = resolved(f"A(x) - {{Probability = {probability}}} B(x)")
-    streams = {"main": StreamFacts(None, error=2.0)}
+    streams = {"main": SourceFacts(None, error=2.0)}
     assert bool(detect(c, EPOCH, (), arriving([a(4), b(5)]), streams)[-1]) is survives
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final, assert_never
 
 from headgate.decide import composite as meaning
 from headgate.decide.blocks import Group as BlockGroup
-from headgate.decide.blocks import Moment, StreamFacts, expanded, quantile
+from headgate.decide.blocks import Moment, SourceFacts, expanded, quantile
 from headgate.decide.composite import FOREVER, Environment, Occurrence, Signal
 from headgate.model import composite as model
 from headgate.model.composite import Composite
@@ -658,7 +658,7 @@ class Machine:
     """One detection: what arrives goes in, new signals come out."""
 
     def __init__(
-        self, composite: Composite, start: datetime, env: Environment, streams: Mapping[str, StreamFacts],
+        self, composite: Composite, start: datetime, env: Environment, streams: Mapping[str, SourceFacts],
         tables: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:  # fmt: skip
         composite = self.composite = _without_aggregates(composite)

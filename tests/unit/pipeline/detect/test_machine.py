@@ -1,4 +1,4 @@
-"""The machine of beads: it agrees with the reference at every moment, whatever arrives when, and its state is bounded."""
+"""The machine of beads: it agrees with the reference at every moment, whatever arrives when; its state is bounded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.strategies import composites
 from tests.strategies.composites import TABLES, event, resolved, seconds
 
-from headgate.decide.blocks import Moment, StreamFacts, detect
+from headgate.decide.blocks import Moment, SourceFacts, detect
 from headgate.decide.composite import Complete, Signal, signals
 from headgate.model.composite import Composite
 from headgate.model.errors import LimitReached
@@ -18,10 +18,10 @@ from headgate.model.values import EPOCH
 from headgate.pipeline.detect import machine
 from headgate.pipeline.detect.machine import Machine
 
-ONE = {"main": StreamFacts()}
+ONE = {"main": SourceFacts()}
 
 
-def agree(c: Composite, world: tuple[dict[str, StreamFacts], list[Moment]]) -> frozenset[Signal]:
+def agree(c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]) -> frozenset[Signal]:
     """What the machine has signalled, which at each moment is what the reference says."""
     streams, moments = world
     running = Machine(c, EPOCH, (), streams, TABLES)
@@ -38,7 +38,7 @@ def agree(c: Composite, world: tuple[dict[str, StreamFacts], list[Moment]]) -> f
 @settings(max_examples=700, deadline=None)
 @given(composites.accepted(blocks=False), composites.arrivals())
 def test_the_machine_signals_what_is_certain_when_it_is_and_in_the_end_what_is_meant(
-    c: Composite, world: tuple[dict[str, StreamFacts], list[Moment]]
+    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]
 ) -> None:
     known = Complete(one for moment in world[1] for one in moment.occurrences)
     meant = signals(c, EPOCH, (), known)
@@ -48,7 +48,7 @@ def test_the_machine_signals_what_is_certain_when_it_is_and_in_the_end_what_is_m
 @settings(max_examples=700, deadline=None)
 @given(composites.accepted(blocks=True), composites.arrivals())
 def test_blocks_and_delays_go_by_arrival_as_the_reference_does(
-    c: Composite, world: tuple[dict[str, StreamFacts], list[Moment]]
+    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]
 ) -> None:
     agree(c, world)
 
@@ -56,7 +56,7 @@ def test_blocks_and_delays_go_by_arrival_as_the_reference_does(
 @settings(max_examples=200, deadline=None)
 @given(composites.accepted(blocks=False), composites.arrivals(), st.randoms(use_true_random=False))
 def test_any_arrival_that_keeps_its_promises_gives_the_same_signals(
-    c: Composite, world: tuple[dict[str, StreamFacts], list[Moment]], chance: random.Random
+    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]], chance: random.Random
 ) -> None:
     streams, moments = world
     shuffled = [one for moment in moments for one in moment.occurrences]
@@ -68,7 +68,7 @@ def test_any_arrival_that_keeps_its_promises_gives_the_same_signals(
 
 
 def test_a_late_source_holds_back_only_what_depends_on_it() -> None:
-    streams = {"a": StreamFacts(frozenset({"lab.A"})), "b": StreamFacts(frozenset({"lab.B", "lab.C"}))}
+    streams = {"a": SourceFacts(frozenset({"lab.A"})), "b": SourceFacts(frozenset({"lab.B", "lab.C"}))}
     running = Machine(resolved("$B(x) - C(x, *) | A(x)"), EPOCH, (), streams)
     assert running.arrive(Moment((event("B", 5, 1, stream="b"),), {})) == []
     assert running.arrive(Moment((event("A", 3, 2, stream="a"),), {})) == []
