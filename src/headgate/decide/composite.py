@@ -2,7 +2,7 @@
 
 Guarantees: `signals` is a pure function of an expression, a start, an environment and what is known of the events. It
 is the specification of composite events. It knows nothing of arrival: with all events known (`Complete`) it is the
-meaning itself; `KnownEvents` asks only which times are certain, and then it is that part of the meaning which no event that
+meaning itself; `KnownEvents` says which times are certain, and then it is that part of the meaning which no event that
 may still come can change (`decide.blocks` plays arrivals). Occurrence times alone count, never the order of arrival.
 Leaves out: blocks, which are run by what knows the arrivals; text; names and kinds, which `composite_check` resolved.
 """
