@@ -1,0 +1,193 @@
+"""Composite events in a story: what detections signal, given what an engine delivered to them.
+
+Guarantees: a detection sees what its principal's subscriptions to the types of its templates deliver, on the engine that
+plays the story: views decided at each event's version, history by D10. What arrives when is the order of the steps; each
+accepted event, heartbeat and move of the clock is one moment. The reference is evaluated by `decide.blocks`, what other
+engines delivered by the machine (`pipeline.detect`), so that the two are compared. Every stream that the file names
+counts from the start with horizon 0; an event below what its stream has promised is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from headgate.decide.blocks import Moment, SourceFacts
+from headgate.decide.blocks import detect as reference
+from headgate.decide.composite import Environment, Occurrence, Signal, environment
+from headgate.decide.composite_check import resolve
+from headgate.lang.composite import parse_composite
+from headgate.model.composite import Composite, templates
+from headgate.model.errors import BelowHorizon, HeadgateError
+from headgate.model.state import State
+from headgate.model.types import Catalog
+from headgate.model.values import EPOCH, Value, conform
+from headgate.pipeline.detect.machine import Machine
+from headgate.scenario.format import story
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrival:
+    """Something that arrived, and where the promises and the clock were then."""
+
+    horizons: Mapping[str, datetime]
+    clock: datetime
+    step: story.PublishStep | None = None
+    state: State | None = None
+
+
+@dataclass(slots=True)
+class _Running:
+    """A detection that was accepted: its subscriptions, and until which arrival it counts."""
+
+    composite: Composite
+    env: Environment
+    subscriptions: tuple[str, ...]
+    until: int | None = None
+
+
+@dataclass(slots=True)
+class Detections:
+    """The detections of a story, and what arrived."""
+
+    streams: frozenset[str]
+    running: dict[str, list[_Running]] = field(default_factory=dict)
+    arrivals: list[_Arrival] = field(default_factory=list)
+    horizons: dict[str, datetime] = field(default_factory=dict)
+
+    def begin(self, step: story.DetectStep, state: State) -> story.SubscribeStep:
+        """Accept a detection: the subscriptions that it sees by, all of one version; or why it is refused."""
+        try:
+            resolved = resolve(parse_composite(step.expression), state, step.bound)
+        except HeadgateError as error:
+            raise error.at(f"detection `{step.id}`") from None
+        types = dict.fromkeys(template.type for template in templates(resolved.composite))
+        runs = self.running.setdefault(step.id, [])
+        ids = tuple(f"{step.id}.{len(runs)}.{number}" for number in range(max(len(types), 1)))
+        runs.append(_Running(resolved.composite, environment(step.bound), ids))
+        wanted = zip(ids, types or [next(iter(state.types))], strict=True)
+        return story.SubscribeStep(
+            place=step.place, words=step.words, callers=step.callers, ids=step.ids, author=step.author,
+            subscriptions=tuple(
+                story.SubscriptionText(step.place, id, step.principal, type, history=True) for id, type in wanted
+            ),
+        )  # fmt: skip
+
+    def withdraw(self, id: str) -> None:
+        """The detection that was begun last was refused after all."""
+        self.running[id].pop()
+
+    def end(self, step: story.UnsubscribeStep) -> list[story.UnsubscribeStep] | None:
+        """The steps that end a detection; None if the step speaks of a subscription."""
+        runs = [run for run in self.running.get(step.id, ()) if run.until is None]
+        if not runs:
+            return None
+        runs[-1].until = len(self.arrivals)
+        return [replace(step, id=id) for id in runs[-1].subscriptions]
+
+    def check(self, step: story.PublishStep) -> None:
+        """Refuse an event that is earlier than its stream has promised."""
+        horizon = self.horizons.get(step.stream, EPOCH)
+        if step.occurred < horizon:
+            raise BelowHorizon(
+                f"`{step.draft.id}` is earlier than the stream `{step.stream}` has promised",
+                remedy="send events before the heartbeat that promises their absence",
+            )
+
+    def arrived(self, step: story.PublishStep, state: State) -> None:
+        """An event was accepted."""
+        self.arrivals.append(_Arrival(dict(self.horizons), step.at, step, state))
+
+    def promised(self, step: story.HeartbeatStep) -> None:
+        """A stream promises; horizons never go back."""
+        self.horizons[step.stream] = max(step.horizon, self.horizons.get(step.stream, EPOCH))
+        self.arrivals.append(_Arrival(dict(self.horizons), step.at))
+
+    def passed(self, clock: datetime) -> None:
+        """The clock has come to a time."""
+        self.arrivals.append(_Arrival(dict(self.horizons), clock))
+
+    def is_hidden(self, subscription: str) -> bool:
+        """Is this a subscription of a detection, and not of the file?"""
+        return any(subscription in run.subscriptions for runs in self.running.values() for run in runs)
+
+    def signals(
+        self, views: Mapping[str, Mapping[str, Mapping[str, Value]]], *, by_reference: bool
+    ) -> dict[str, list[Signal]]:
+        """What each detection has signalled, by its id, in the order of time; given what its subscriptions received."""
+        return {
+            id: sorted({signal for run in runs for signal in self._signals(run, views, by_reference)}, key=_order)
+            for id, runs in self.running.items()
+        }
+
+    def _signals(
+        self, run: _Running, views: Mapping[str, Mapping[str, Mapping[str, Value]]], by_reference: bool
+    ) -> Iterable[Signal]:
+        seen = {event: view for id in run.subscriptions for event, view in views.get(id, {}).items()}
+        streams = {stream: SourceFacts() for stream in self.streams}
+        moments = [_moment(arrival, seen, number) for number, arrival in enumerate(self.arrivals[: run.until])]
+        if by_reference:
+            told = reference(run.composite, EPOCH, run.env, moments, streams)
+            return told[-1] if told else ()
+        tables = {key: value for arrival in self.arrivals if arrival.state for key, value in _tables(arrival.state.types)}
+        machine = Machine(run.composite, EPOCH, run.env, streams, tables)
+        return [signal for moment in moments for signal in machine.arrive(moment)]
+
+
+def _tables(types: Catalog) -> Iterable[tuple[str, tuple[str, ...]]]:
+    return ((name, one.key) for name, one in types.items() if one.key)
+
+
+def _moment(arrival: _Arrival, seen: Mapping[str, Mapping[str, Value]], number: int) -> Moment:
+    """What a detection sees of an arrival."""
+    step, state = arrival.step, arrival.state
+    if step is None or state is None or step.draft.id not in seen:
+        return Moment((), arrival.horizons, arrival.clock)
+    type, types = step.draft.type, state.types
+    keyed = next((types[name].key for name in types.lineage(type) if types[name].key), ())
+    kinds = types.attributes(type)
+    key = tuple(conform(kinds[name], step.draft.values.get(name)) for name in keyed)
+    view, lineage = seen[step.draft.id], types.lineage(type)
+    one = Occurrence(step.occurred, lineage, view, state, step.stream, number, key if keyed else None)
+    return Moment((one,), arrival.horizons, arrival.clock)
+
+
+def _order(signal: Signal) -> tuple[datetime, str]:
+    return signal.time, repr(signal.environment)
+
+
+def differences(
+    id: str, expected: Sequence[Mapping[str, object]], got: Sequence[Signal], times: Mapping[str, datetime]
+) -> Iterable[str]:
+    """Where what a detection signalled is not what the file expects, as sets."""
+    want = [_wanted(one, times) for one in expected]
+    have = [as_plain(signal) for signal in got]
+    for one in want:
+        if one not in have:
+            yield f"detection `{id}`: no signal {_shown(one)}"
+    for other in have:
+        if other not in want:
+            yield f"detection `{id}`: signalled and not expected: {_shown(other)}"
+
+
+def as_plain(signal: Signal) -> dict[str, object]:
+    """A signal as files have it: times in seconds."""
+    return {"at": _seconds(signal.time), **{name: _seconds(value) for name, value in signal.environment}}
+
+
+def _wanted(expected: Mapping[str, object], times: Mapping[str, datetime]) -> dict[str, object]:
+    at = expected["at"]
+    time = times.get(at) if isinstance(at, str) else at
+    return {name: _seconds(time if name == "at" else value) for name, value in expected.items()}
+
+
+def _seconds(value: object) -> object:
+    if not isinstance(value, datetime):
+        return value.hex() if isinstance(value, bytes) else value
+    seconds = (value - EPOCH).total_seconds()
+    return int(seconds) if seconds == int(seconds) else seconds
+
+
+def _shown(signal: Mapping[str, object]) -> str:
+    return "{" + ", ".join(f"{name}: {value}" for name, value in signal.items()) + "}"
