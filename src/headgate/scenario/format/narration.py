@@ -20,7 +20,7 @@ _EXHIBITS: Final = ("chain", "guests", "checks", "roles")
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class ShownCheck:
     """Something that is verified, in words; what it is says which of the others are given.
 
     By `broker` a client verifies the one that it connects to, by a chain from the coordinator. By `server` a guest
@@ -49,7 +49,7 @@ class Exhibit:
     kind: str
     statements: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
-    checks: tuple[Check, ...] = ()
+    checks: tuple[ShownCheck, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class StoryNames:
             case kind:
                 return Exhibit(title, kind, several_of(self._one_of("statement"))(shown))
 
-    def _check(self, node: YamlNode, columns: int) -> Check:
+    def _check(self, node: YamlNode, columns: int) -> ShownCheck:
         principal, statement = self._one_of("principal"), self._one_of("statement")
         fields = node.fields(("words", "broker", "server", "anchor", "provider", "type"), ("words",))
         words = several_of(TEXT)(fields["words"])
@@ -183,7 +183,7 @@ class StoryNames:
             provider=principal,
             type=self._one_of("type"),
         )
-        return Check(words, **given)
+        return ShownCheck(words, **given)
 
     def _one_of(self, what: str) -> Callable[[YamlNode], str]:
         """Reads the name of something of the file."""
