@@ -22,12 +22,12 @@ import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, assert_never
+from typing import Any, Final, Self, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.spinner import Spinner
@@ -38,19 +38,17 @@ from headgate.cli.shared.common import Stopped
 from headgate.cli.stories import file_of
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.event_types import SignedTypes
-from headgate.commands.statements import Authority
 from headgate.decide.publish import type_check
 from headgate.lang.render import render_condition
 from headgate.ledger import StartingPoint
 from headgate.model.authority import Certificate, Identity, NetworkAuthority, Provider, RevocationList, Validity
-from headgate.model.changes import Batch, DeclareType, Revoke, SetProvider
+from headgate.model.changes import SetProvider
 from headgate.model.errors import EngineFailed, HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action
 from headgate.model.types import EventType
 from headgate.model.values import EPOCH, Value, plain
-from headgate.node.domain import Domain, Follower
-from headgate.node.statement_register import StatementRegister
+from headgate.node.domain import Domain
 from headgate.pipeline.deliveries import Delivered
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
@@ -58,7 +56,8 @@ from headgate.scenario.engines.play import Got, ScenarioOutcome, take_step
 from headgate.scenario.engines.spark_engine import DomainStage
 from headgate.scenario.format import story
 from headgate.scenario.format.file import load
-from headgate.scenario.format.story import Narration, PublishStep, Scenario
+from headgate.scenario.format.narration import Exhibit, Narration, ShownCheck, StoryLine
+from headgate.scenario.format.story import PublishStep, Scenario
 from headgate.trust.certificates import issue_certificate, issue_revocations, verify_certificate, verify_revocations
 from headgate.trust.identities import cross_domain, guest, issue_identity, verify_server
 from headgate.trust.keyring import Keyring
@@ -75,12 +74,6 @@ KEY = f"{HIDDEN} hidden from this reader   {NOTHING} not sent to this reader"
 
 TICK: Final = 0.1
 """Seconds between two looks at what has been delivered."""
-
-_NOBODY: Final = ""
-"""The key of a service that issues for the domain; here every issuer has its own directory."""
-
-_STRANGERS: Final = 100
-"""Principals that may come by themselves."""
 
 _VOUCHED: Final = timedelta(hours=1)
 """How long a provider vouches for another."""
@@ -102,39 +95,32 @@ class NotAsTold(HeadgateError):
 class StoryWorld(DomainStage):
     """A domain that is kept: the world of a story, in which statements are signed if its scenario has signers."""
 
-    def __init__(self, directory: Path, scenario: Scenario, signers: Organisations | None, files: ExitStack) -> None:
+    def __init__(self, directory: Path, scenario: Scenario, signers: Organisations | None) -> None:
         first = scenario.steps[0]
         super().__init__(scenario, directory, first.to if isinstance(first, story.AdvanceStep) else EPOCH)
-        files.enter_context(self.domain)
-        self.note = ""
         self._signers = signers
-        follower = files.enter_context(closing(Follower(self.domain)))
-        register = files.enter_context(closing(StatementRegister(directory / StatementRegister.FILE)))
-        self._authority = Authority(
-            self.domain,
-            follower,
-            register,
-            own=_NOBODY,
-            audience=directory.name,
-            guests=_STRANGERS,
-            clock=lambda: self.now,
-        )
-        self._types = SignedTypes(self._authority, register)
 
-    def apply(self, batch: Batch) -> None:
-        """The next version; what is signed in this world comes with its signature."""
-        match batch.changes:
-            case (DeclareType(type),) if self._signers is not None:
-                self._types.declare(type.name, self._signers.define(type, self._scenario, self.now))
-            case (Revoke(revocations),) if self._signers is not None:
-                text = self._signers.revoke(revocations)
-                self._authority.hear(verify_revocations(text, now=self.now), followed=False)
-            case _:
-                super().apply(replace(batch, note=batch.note or self.note))
+    def declare(self, new: EventType) -> None:
+        """A type is declared, by the definition that its owner has signed."""
+        if self._signers is None:
+            super().declare(new)
+        else:
+            text = self._signers.define(new, self._scenario, self.now)
+            SignedTypes(self.authority, self.register).declare(new.name, text)
 
-    def show(self, key: str, statements: Sequence[str]) -> None:
-        """The holder of a key shows statements, and is let in with them."""
-        self._authority.take_up(key, self._authority.opened(statements))
+    def hear(self, revocations: RevocationList) -> None:
+        """An issuer's revocation list comes, as it has signed it."""
+        if self._signers is not None:
+            revocations = verify_revocations(self._signers.revoke(revocations), now=self.now)
+        super().hear(revocations)
+
+    def connect(self, step: story.ConnectStep) -> None:
+        """The holder of a key shows signed statements, and is let in with them."""
+        if self._signers is None:
+            super().connect(step)
+        else:
+            shown = self.authority.opened([self._signers.texts[id] for id in step.shown])
+            self.authority.take_up(self._signers.dids[step.principal], shown)
 
     def deliveries(self) -> dict[str, list[Got]]:
         """They are read from the store as they come."""
@@ -156,11 +142,11 @@ class Stage:
             scenario = load(scenario.file, keys_of=self.signers.dids)
         self.scenario = scenario
         self.place = directory / self.narration.domain
-        self.world = StoryWorld(self.place, scenario, self.signers, self._files)
+        self.world = self._files.enter_context(closing(StoryWorld(self.place, scenario, self.signers)))
         if self.signers is not None:
             self.signers.sign(scenario, self.world.now)
         self.board = Board(self.narration, scenario)
-        self.exhibits: list[tuple[story.Exhibit, int]] = []
+        self.exhibits: list[tuple[Exhibit, int]] = []
         """What is to be shown, each with the version it is of."""
         self._outcome = ScenarioOutcome()
         self.world.begin(scenario.policy)
@@ -225,7 +211,9 @@ class Stage:
         step, line = self.scenario.steps[number], self.scenario.lines[number]
         before, published = self.world.domain.ledger.version, len(self.world.events)
         self.world.note = line.note
-        refusal = self._taken(step)
+        refusal = take_step(step, self.world, self.scenario, self._outcome)
+        if self._outcome.complaints:
+            raise NotAsTold(self._outcome.complaints[0])
         version = self.world.domain.ledger.version
         self.exhibits += [(exhibit, version) for exhibit in line.show]
         if number not in self.scenes:
@@ -238,24 +226,6 @@ class Stage:
         accepted = self.world.events[published:]
         self.board.rows += accepted
         return accepted[-1] if accepted else None
-
-    def _taken(self, step: story.Step) -> HeadgateError | None:
-        """Take a step; the refusal, if it was to be refused and was."""
-        inner = step.step if isinstance(step, story.DeniedStep) else step
-        if self.signers is None or not isinstance(inner, story.ConnectStep):
-            refusal = take_step(step, self.world, self.scenario, self._outcome)
-            if self._outcome.complaints:
-                raise NotAsTold(self._outcome.complaints[0])
-            return refusal
-        try:
-            self.world.show(self.signers.dids[inner.principal], [self.signers.texts[id] for id in inner.shown])
-        except HeadgateError as error:
-            if isinstance(step, story.DeniedStep) and error.code == step.reason:
-                return error
-            raise
-        if isinstance(step, story.DeniedStep):
-            raise NotAsTold(f"{step.place}: it was not refused with `{step.reason}`")
-        return None
 
     def called(self, text: str) -> str:
         """A text with the names that keys have in the story."""
@@ -271,7 +241,7 @@ class Stage:
         """An event of the story."""
         return next(event for event in self.world.events if event.id == id)
 
-    def lines(self) -> Iterator[story.StoryLine]:
+    def lines(self) -> Iterator[StoryLine]:
         """What the narrator says of the steps that are watched."""
         return (self.scenario.lines[number] for number in self.scenes)
 
@@ -279,7 +249,7 @@ class Stage:
 class Organisations:
     """Whoever signs something in a story; a signer that is of no organisation keeps its key to itself."""
 
-    def __init__(self, directory: Path, narration: story.Narration, scenario: Scenario) -> None:
+    def __init__(self, directory: Path, narration: Narration, scenario: Scenario) -> None:
         self._directory = directory
         self._domain = narration.domain
         self._keys: dict[str, PrivateKey] = {}
@@ -335,23 +305,19 @@ class Organisations:
         """These certificates, verified."""
         return tuple(verify_certificate(self.texts[id], audience=None, now=now) for id in ids)
 
-    def check(self, check: story.Check, coordinator: str, now: datetime) -> None:
+    def check(self, check: ShownCheck, coordinator: str, now: datetime) -> None:
         """Verify something as one of the story does, or say why it does not hold."""
-        match check:
-            case story.TypeCheck(type):
-                verify_type(self.texts[type], coordinator=coordinator, now=now)
-            case story.BrokerCheck(ids):
-                broker = self.chain(ids, now)[-1].subject
-                check_broker([self.texts[id] for id in ids], broker=broker, coordinator=coordinator, now=now)
-            case story.ServerCheck(id, anchor, provider):
-                text = cross_domain(
-                    self._keys[anchor], other=self.dids[provider], validity=Validity(now, now + _VOUCHED), now=now
-                )
-                self._keep(f"{provider}-is-a-provider", text, self.dids[anchor])
-                self._keep(id, self.texts[id], self.dids[anchor])
-                verify_server(self.texts[id], text, anchor=self.dids[anchor], audience=None, now=now)
-            case _:
-                assert_never(check)
+        if check.type:
+            verify_type(self.texts[check.type], coordinator=coordinator, now=now)
+        elif check.broker:
+            broker = self.chain(check.broker, now)[-1].subject
+            check_broker([self.texts[id] for id in check.broker], broker=broker, coordinator=coordinator, now=now)
+        else:
+            anchor, other = self._keys[check.anchor], self.dids[check.provider]
+            text = cross_domain(anchor, other=other, validity=Validity(now, now + _VOUCHED), now=now)
+            self._keep(f"{check.provider}-is-a-provider", text, anchor.public.did)
+            self._keep(check.server, self.texts[check.server], anchor.public.did)
+            verify_server(self.texts[check.server], text, anchor=anchor.public.did, audience=None, now=now)
 
     def _guest(self, statement: Identity, home: str, providers: Sequence[Provider], now: datetime) -> str:
         """The statement from home goes to the host's provider, and a guest statement comes back."""

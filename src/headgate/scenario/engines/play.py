@@ -1,15 +1,16 @@
 """Playing a scenario: the steps in order, on whichever stage carries them out.
 
-Guarantees: all engines are put through the same steps by the same code. An engine that carries out steps is a
-`StoryStage`; one that applies batches is a `LocalStage`, which does what a gateway does around them. A step that is
-refused makes no version and the story goes on. Every refusal is noted; one that the file did not ask for is a
-complaint that names its file and line. The reference decision (`DecideStage`) starts no JVM and writes nothing.
+Guarantees: all engines are put through the same steps by the same code. An engine is a `StoryStage`; one without a
+gateway is a `LocalStage`, which does what a gateway does around what is asked. A step that is refused makes no version
+and the story goes on. Every refusal is noted; one that the file did not ask for is a complaint that names its file and
+line. The reference decision (`DecideStage`) starts no JVM and writes nothing.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol, assert_never
@@ -22,7 +23,7 @@ from headgate.decide.rolebook import fit
 from headgate.decide.views import may_connect
 from headgate.lang.render import render_membership, render_role
 from headgate.model.changes import Batch, EnterRole, Settle, Tick
-from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError, RoleDenied
+from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError, NotFound, RoleDenied
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
@@ -99,6 +100,16 @@ class StoryStage(Protocol):
         """Everything that was delivered, by subscription id; every subscription there was is listed."""
 
 
+class StoryPipeline(Protocol):
+    """What decides on deliveries, and may be made to fail."""
+
+    def crash(self) -> None:
+        """Fail, and start again."""
+
+    def finish(self) -> None:
+        """Decide everything there is."""
+
+
 def play(scenario: story.Scenario, stage: StoryStage) -> ScenarioOutcome:
     """What comes of a scenario on a stage."""
     outcome = ScenarioOutcome(notes=list(scenario.notes))
@@ -115,33 +126,24 @@ def take_step(
     """Take a step, and note in the outcome what came of it; the refusal, if it was refused."""
     refusal: HeadgateError | None = None
     match step:
-        case story.PublishStep():
-            refusal = _try(step, stage, outcome)
-            if refusal is not None:
-                outcome.rejected[step.draft.id] = refusal.code
         case story.AdvanceStep():
             _advance(step, stage)
-        case (
-            story.SubscribeStep()
-            | story.UnsubscribeStep()
-            | story.ChangeStep()
-            | story.OtherStep()
-            | story.ConnectStep()
-            | story.RoleStep()
-        ):
+        case story.CommitStep():
             refusal = _try(step, stage, outcome)
             if refusal is not None:
                 _refused(step, refusal, scenario, outcome)
+        case story.TakenStep():
+            refusal = _try(step, stage, outcome)
+            if refusal is not None:
+                outcome.rejected.update(dict.fromkeys(step.ids, refusal.code))
         case story.CrashStep():
             stage.crash()
         case story.DeniedStep(place, inner, reason):
             refusal = _try(inner, stage, outcome)
             if refusal is None:
-                outcome.complaints.append(f"{place}: {story.named(inner)} was accepted, not denied with `{reason}`")
+                outcome.complaints.append(f"{place}: {inner.words} was accepted, not denied with `{reason}`")
             elif refusal.code != reason:
-                denied = (
-                    f"{place}: {story.named(inner)} was denied with `{refusal.code}`, not `{reason}`: {refusal.message}"
-                )
+                denied = f"{place}: {inner.words} was denied with `{refusal.code}`, not `{reason}`: {refusal.message}"
                 outcome.complaints.append(denied)
         case story.ClaimStep(_, claims, at, denied_step):
             for claim in claims:
@@ -171,14 +173,12 @@ def _advance(step: story.AdvanceStep, stage: StoryStage) -> None:
     )
 
 
-def _try(
-    step: story.CommitStep | story.PublishStep, stage: StoryStage, outcome: ScenarioOutcome
-) -> HeadgateError | None:
+def _try(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) -> HeadgateError | None:
     """Take a step; the refusal, if it is refused."""
     try:
         if isinstance(step, story.PublishStep):
             outcome.versions[step.draft.id] = stage.publish(step)
-        else:
+        elif isinstance(step, story.CommitStep):
             stage.take(step)
     except HeadgateError as refusal:
         outcome.refused.append((str(step.place), refusal.code))
@@ -186,8 +186,8 @@ def _try(
     return None
 
 
-class LocalStage(ABC):
-    """A stage that applies batches, with what a gateway does around it: who may connect, the clock, and audits."""
+class LocalStage(StoryStage, ABC):
+    """A stage without a gateway, with what one does around what is asked: who may connect, the clock, and audits."""
 
     def __init__(self, scenario: story.Scenario, now: datetime = EPOCH) -> None:
         self._scenario = scenario
@@ -195,45 +195,44 @@ class LocalStage(ABC):
         """What the clock says."""
 
     @abstractmethod
-    def state(self) -> State:
-        """What is in force now."""
-
-    @abstractmethod
     def why(self, id: str) -> str:
         """Why a membership ended."""
 
     @abstractmethod
-    def apply(self, batch: Batch) -> None:
-        """Apply a batch as one version, or refuse it."""
+    def commit(self, batch: Batch) -> None:
+        """Make a version of a batch, or refuse it."""
+
+    @abstractmethod
+    def carry_out(self, step: story.CommitStep) -> None:
+        """Make a version of a step by someone who may connect, or refuse it."""
+
+    @abstractmethod
+    def expire(self, at: datetime) -> None:
+        """Make a version without what has ended by now."""
 
     @abstractmethod
     def send(self, draft: Draft, stream: str, at: datetime) -> Event:
         """Accept an event, or refuse it."""
 
-    @abstractmethod
-    def deliveries(self) -> dict[str, list[Got]]:
-        """Everything that was delivered, by subscription id; every subscription there was is listed."""
-
-    def crash(self) -> None:  # noqa: B027 - there may be none
+    def crash(self) -> None:
         """Let the pipeline fail, and start again."""
 
     def begin(self, policy: Batch) -> None:
         """Put the first batch in force."""
-        self.apply(policy)
+        self.commit(policy)
 
     def take(self, step: story.CommitStep) -> None:
-        """Apply the batch of a step, if whoever takes it may connect; a refused entry is audited."""
+        """Carry out a step, if whoever takes it may connect; a refused entry is audited."""
+        self._check_connected(step)
+        before = self.state()
         try:
-            self._check_connected(step)
-            batch = story.batch_of(step, self.state())
-            if isinstance(step, story.ConnectStep):
-                _check_may_connect(next_state(self.state(), batch, self._scenario.functions), step.principal)
-            self._commit(batch)
+            self.carry_out(step)
         except RoleDenied as refusal:
             if isinstance(step, story.RoleStep) and isinstance(step.request, EnterRole):
-                draft = audit.refusal(self.state(), step.request, refusal.failure)
+                draft = audit.refusal(before, step.request, refusal.failure)
                 self._audit([] if draft is None else [draft])
             raise
+        self._audit_turns(before)
 
     def publish(self, step: story.PublishStep) -> int:
         """Have an event accepted."""
@@ -247,25 +246,23 @@ class LocalStage(ABC):
     def tick(self, at: datetime, *, ends: bool) -> None:
         """A version, if something declared ends or the clock takes a role."""
         self.now = at
-        batch = Batch(self._scenario.policy.author, (Tick(at),))
-        if ends or self._turns(batch):
-            self._commit(batch)
+        before = self.state()
+        if ends or self._turns(before, Batch(before.administrator, (Tick(at),))):
+            self.expire(at)
+            self._audit_turns(before)
 
     def wrong(self, claim: story.Claim, at: datetime) -> str | None:
         """What is wrong about a claim."""
         return wrong(claim, self.state(), at)
 
-    def _turns(self, batch: Batch) -> bool:
+    def _turns(self, before: State, batch: Batch) -> bool:
         """Does a batch change who holds what?"""
-        before = self.state()
         if not before.roles.memberships and not before.roles.elections:
             return False
         return turned_roles(before, next_state(before, batch, self._scenario.functions))
 
-    def _commit(self, batch: Batch) -> None:
-        """Commit a batch; what it makes of audited roles is published."""
-        before = self.state()
-        self.apply(batch)
+    def _audit_turns(self, before: State) -> None:
+        """Publish what a version made of audited roles."""
         after = self.state()
         gone = [id for id in before.roles.memberships if id not in after.roles.memberships]
         turns = audit.turned(before, after, [(id, self.why(id)) for id in gone])
@@ -275,10 +272,13 @@ class LocalStage(ABC):
         for draft in drafts:
             self.send(draft, AUDIT_STREAM, self.now)
 
-    def _check_connected(self, step: story.CommitStep | story.PublishStep) -> None:
+    def _check_connected(self, step: story.TakenStep) -> None:
         """Refuse a step by someone whom a gateway would not let in."""
-        for principal in story.who_connects(step, self.state()):
-            _check_may_connect(self.state(), principal)
+        state, callers = self.state(), step.callers
+        if isinstance(step, story.UnsubscribeStep) and step.id in state.subscriptions:
+            callers = (state.subscriptions[step.id].principal,)
+        for principal in callers:
+            check_may_connect(state, principal)
 
 
 def turned_roles(before: State, after: State) -> bool:
@@ -287,7 +287,17 @@ def turned_roles(before: State, after: State) -> bool:
     return (new.memberships, new.elections) != (old.memberships, old.elections)
 
 
-def _check_may_connect(state: State, principal: str) -> None:
+@contextmanager
+def not_found_as(kind: type[HeadgateError], **details: str) -> Iterator[None]:
+    """A domain does not tell strangers what is there; the format tells that it is not theirs, or not there."""
+    try:
+        yield
+    except NotFound as error:
+        raise kind(error.message, remedy=error.remedy, **details) from None
+
+
+def check_may_connect(state: State, principal: str) -> None:
+    """Refuse a principal whom a gateway would not let in."""
     if principal != OURSELVES and not may_connect(state, principal):
         raise ConnectDenied(
             f"`{principal}` may not connect", remedy="a rule or a certificate with `connect` on the network lets it in"
@@ -304,21 +314,14 @@ def _refused(
     """
     if isinstance(refusal, RoleDenied) and refusal.for_authors is not None:
         refusal.message = refusal.for_authors
-    message = f"{step.place}: {story.named(step)} was refused: {refusal}"
-    by_another = isinstance(step, story.ChangeStep) and step.by != scenario.policy.author
+    message = f"{step.place}: {step.words} was refused: {refusal}"
+    by_another = isinstance(step, story.ChangeStep) and step.author != scenario.policy.author
     if by_another and isinstance(refusal, ConnectDenied | GovernDenied):
         outcome.notes.append(message)
         return
-    ids = [s.id for s in step.subscriptions] if isinstance(step, story.SubscribeStep) else []
-    if isinstance(step, story.UnsubscribeStep):
-        ids = [step.id]
-    if isinstance(step, story.ConnectStep):
-        ids = list(step.shown)
-    if isinstance(step, story.RoleStep) and step.id is not None:
-        ids = [step.id]
-    for id in ids:
+    for id in step.ids:
         outcome.rejected.setdefault(id, refusal.code)
-    if not any(scenario.expect.rejected.get(id) == refusal.code for id in ids):
+    if not any(scenario.expect.rejected.get(id) == refusal.code for id in step.ids):
         outcome.complaints.append(message)
 
 
@@ -379,7 +382,18 @@ class DecideStage(LocalStage):
         """The newest state."""
         return self.states[-1]
 
-    def apply(self, batch: Batch) -> None:
+    def carry_out(self, step: story.CommitStep) -> None:
+        """The batch of the step, if whoever connects by it may then."""
+        batch = step.batch(self.state())
+        if isinstance(step, story.ConnectStep):
+            check_may_connect(next_state(self.state(), batch, self.functions), step.principal)
+        self.commit(batch)
+
+    def expire(self, at: datetime) -> None:
+        """The clock takes what it takes."""
+        self.commit(Batch(self.state().administrator, (Tick(at),)))
+
+    def commit(self, batch: Batch) -> None:
         """The next version."""
         made = transition(self.states[-1], batch, book=self.book, functions=self.functions, now=self.now)
         now, self.book = made.after, made.book

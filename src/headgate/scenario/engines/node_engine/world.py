@@ -13,12 +13,12 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Final, assert_never
 
 from headgate.client.aio import Client
 from headgate.client.errors import SubscriptionEnded
@@ -29,38 +29,19 @@ from headgate.decide.views import may_connect
 from headgate.gateway.roles.announcing import AUDITED, Auditor
 from headgate.lang import render_condition
 from headgate.lang.render import render_role
-from headgate.model import changes
+from headgate.model import changes, errors
 from headgate.model.authority import Certificate, Identity, RevocationList
-from headgate.model.errors import (
-    BadDefinition,
-    BadStatement,
-    ConnectDenied,
-    HeadgateError,
-    NotFound,
-    RoleDenied,
-    UnknownName,
-)
 from headgate.model.rights import Action, Rule
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, conform
 from headgate.node.domain import Domain
 from headgate.scenario.engines.node_engine.served_node import MAIN, ServedNode
 from headgate.scenario.engines.node_engine.story_keys import AuditNames, IssuedCredentials, StoryKeys, StoryVersions
-from headgate.scenario.engines.play import Got, turned_roles, wrong
+from headgate.scenario.engines.play import Got, StoryPipeline, not_found_as, turned_roles, wrong
 from headgate.scenario.format import story
 
 _LOOK_SECONDS: Final = 0.01
 """How often it is looked whether the gateway has published what became of roles."""
-
-
-class StoryPipeline(Protocol):
-    """What decides on deliveries, and may be made to fail."""
-
-    def crash(self) -> None:
-        """Fail, and start again."""
-
-    def finish(self) -> None:
-        """Decide everything there is."""
 
 
 class NodeWorld:
@@ -178,7 +159,7 @@ class NodeWorld:
         before = self._domain.ledger.version
         try:
             self._take(step)
-        except RoleDenied:
+        except errors.RoleDenied:
             for position in self._note_events():
                 assert isinstance(step, story.RoleStep)
                 assert isinstance(step.request, changes.EnterRole)
@@ -188,43 +169,41 @@ class NodeWorld:
 
     def _take(self, step: story.CommitStep) -> None:
         match step:
-            case story.SubscribeStep(_, subscriptions):
-                self._subscribe(subscriptions)
-            case story.UnsubscribeStep(_, id):
-                client = self._client(self._subscribers.get(id, self._keys.administrator))
-                with _not_found_as(UnknownName):
-                    self._node.run(client.unsubscribe(id))
-            case story.ChangeStep(_, by):
-                client = self._client(by)
+            case story.SubscribeStep():
+                self._subscribe(step.subscriptions)
+            case story.UnsubscribeStep():
+                client = self._client(self._subscribers.get(step.id, self._keys.administrator))
+                with not_found_as(errors.UnknownName):
+                    self._node.run(client.unsubscribe(step.id))
+            case story.ChangeStep():
+                client = self._client(step.author)
                 self._node.run(client.change(_operations(step, self.state())))
-            case story.ConnectStep(_, principal, shown):
-                self._connect(principal, shown)
-            case story.RoleStep(_, changes.MirrorRole()):
+            case story.ConnectStep():
+                self._connect(step.principal, step.shown)
+            case story.RoleStep(request=changes.MirrorRole()):
                 self._heard_of_peers(step)
             case story.RoleStep():
                 self._ask(step, self.state())
-            case story.OtherStep():
-                self._other(step)
             case _:
-                assert_never(step)
+                self._other(step)
 
-    def _other(self, step: story.OtherStep) -> None:
+    def _other(self, step: story.CommitStep) -> None:
         match step.changes:
             case [changes.Advertise(principal, name)]:
                 self._node.run(self._client(principal).advertise(name))
             case [changes.Unadvertise(principal, name)]:
-                with suppress(NotFound):  # what is not advertised is taken back without effect
+                with suppress(errors.NotFound):  # what is not advertised is taken back without effect
                     self._node.run(self._client(principal).unadvertise(name))
             case [changes.Revoke(found)]:
                 self._hear(found)
             case [changes.SetPeer() | changes.HearPeer(), *_] | []:
                 self._heard_of_peers(step)
             case others:
-                self._node.run(self._client(step.by).change([_operation(change) for change in others]))
+                self._node.run(self._client(step.author).change([_operation(change) for change in others]))
 
-    def _heard_of_peers(self, step: story.OtherStep | story.RoleStep) -> None:
+    def _heard_of_peers(self, step: story.CommitStep) -> None:
         """Put what a service of another domain says into the ledger, as the process does that follows it."""
-        batch = story.batch_of(step, self.state())
+        batch = step.batch(self.state())
         self._domain.commit(replace(batch, author=self._keys.administrator))
         if isinstance(step, story.RoleStep) and isinstance(step.request, changes.MirrorRole):
             self._credentials.add(step.request.id, step.request.id)
@@ -265,7 +244,11 @@ class NodeWorld:
             case changes.PassRevocation(election, by, to):
                 # One that has ended is not found, whoever asks.
                 client, election = self._client(by), known.node_id(election)
-                with _denied_not_hidden() if election in state.roles.elections else nullcontext():
+                with (
+                    not_found_as(errors.RoleDenied, failure="misuse")
+                    if election in state.roles.elections
+                    else nullcontext()
+                ):
                     run(client.roles.pass_revocation(election, to))
             case changes.RevokeRole() | changes.ReinstateRole() as asked:
                 roles = self._client(asked.principal).roles
@@ -280,7 +263,7 @@ class NodeWorld:
         client = self._administrator if by is None else self._client(by)
         if id not in state.roles.memberships and id not in state.roles.elections:
             return
-        with _denied_not_hidden():
+        with not_found_as(errors.RoleDenied, failure="misuse"):
             if by is not None and id in state.roles.memberships:
                 self._node.run(client.roles.exit(id))
             else:
@@ -293,7 +276,7 @@ class NodeWorld:
         made: list[Reader] = []
         try:
             made.extend(map(self._subscribed, wanted))
-        except HeadgateError:
+        except errors.HeadgateError:
             for reader in made:
                 reader.undone = True
                 self._node.run(reader.client.unsubscribe(reader.id))
@@ -329,7 +312,7 @@ class NodeWorld:
         holder = self._subscribers.get(text.id)
         if holder is not None and ledger_id(self._keys.principal(holder), text.id) in self.state().subscriptions:
             self._client(text.principal, text.origin)
-            raise BadDefinition(f"the subscription `{text.id}` is there already", remedy="end it first")
+            raise errors.BadDefinition(f"the subscription `{text.id}` is there already", remedy="end it first")
 
     def crash(self) -> None:
         """Let the pipeline fail, and start again."""
@@ -375,7 +358,7 @@ class NodeWorld:
         key, statements = self._keys.key(principal), [self._keys.statement(id) for id in shown]
         try:
             texts = [self._keys.shown(id, self._node.clock.now) for id in shown]
-        except BadStatement:
+        except errors.BadStatement:
             self._present_unsigned(principal, statements)
             return
         issuers = dict.fromkeys(one.issuer for one in statements)
@@ -384,7 +367,7 @@ class NodeWorld:
             with self._node.showing(key, ()) as client:
                 if texts:
                     self._node.run(client.present(texts))
-        except ConnectDenied:
+        except errors.ConnectDenied:
             if not texts:
                 raise
             with self._node.showing(key, texts):
@@ -404,17 +387,8 @@ class NodeWorld:
         self._unheard.pop(revocations.issuer, None)
         try:
             self._node.run(self._administrator.bring_list(text))
-        except NotFound:
+        except errors.NotFound:
             self._unheard[revocations.issuer] = text
-
-
-@contextmanager
-def _not_found_as(kind: type[HeadgateError]) -> Iterator[None]:
-    """What a gateway does not find is, in the format, a name that is not there."""
-    try:
-        yield
-    except NotFound as error:
-        raise kind(error.message, remedy=error.remedy) from None
 
 
 PATIENCE: Final = 120.0
@@ -442,7 +416,7 @@ class Reader:
             while len(deliveries) < count:
                 try:
                     deliveries += await self.subscription.take(MOST)
-                except ConnectDenied:  # it was put out meanwhile; what it has not acknowledged comes again
+                except errors.ConnectDenied:  # it was put out meanwhile; what it has not acknowledged comes again
                     self.subscription = await self.client.resume(self.id)
                     deliveries = []
             with suppress(SubscriptionEnded):  # then nothing is left to acknowledge
@@ -456,20 +430,10 @@ def view_of(delivery: Delivery, kinds: Mapping[str, Kind]) -> dict[str, Value]:
     return {name: None if value is None else conform(kinds[name], value) for name, value in delivery.data.items()}
 
 
-@contextmanager
-def _denied_not_hidden() -> Iterator[None]:
-    """A gateway does not tell strangers that a credential is there; the format tells that it is not theirs."""
-    try:
-        yield
-    except NotFound as error:
-        raise RoleDenied(error.message, failure="misuse", remedy=error.remedy) from None
-
-
 def _operations(step: story.ChangeStep, state: State) -> list[dict[str, Any]]:
     """A change of policy: rules that are in force removed, then facts, then rolefiles, then rules added."""
-    in_force = {rule.id for rule in state.rules}
     return [
-        *({"op": "remove-rule", "id": id} for id in dict.fromkeys(step.remove) if id in in_force),
+        *({"op": "remove-rule", "id": id} for id in step.removed(state)),
         *map(_operation, step.changes),
         *({"op": "set-rolefile", "service": one.service, "text": one.text} for one in step.roles),
         *({"op": "add-rule", "rule": rule.body} for rule in step.add),
