@@ -31,8 +31,8 @@ setup: $(READY) ## Prepare .venv with the locked dependencies
 demo: java $(READY) ## Set up and run the number-plate demonstration
 	@$(BIN)/headgate demo numberplate
 
-test: java check ## Set up, check and run every test
-	@$(BIN)/python tools/run-tests
+test: java $(READY) ## Set up, check and run every test
+	@$(BIN)/python tools/run-tests --with "make check"
 
 check: $(READY) ## Format, lint, types, layers, registry names
 	@echo "Checking"

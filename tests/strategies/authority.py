@@ -55,6 +55,7 @@ from headgate.model.rights import Action, Rule, Source
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType, matches
 from headgate.model.values import EPOCH, Kind, Value
+from strategies.drawing import whole
 
 PITO, MET, CCS, SMITH, CCTV = "pito", "met", "ccs", "smith", "cctv"
 PEOPLE: Final = (PITO, MET, CCS, SMITH, CCTV)
@@ -164,8 +165,8 @@ def certificates(draw: st.DrawFn, id: str) -> Certificate:
     """A certificate between any two keys."""
     some = st.sampled_from
     authority: list[Authority] = []
-    for _ in range(draw(st.integers(1, 2))):
-        if draw(st.integers(0, 3)) == 0:
+    for _ in range(draw(whole(1, 2))):
+        if draw(whole(0, 3)) == 0:
             actions = draw(some((NETWORK_ACTIONS, frozenset({Action.CONNECT}))))
             authority.append(NetworkAuthority(actions, draw(some((ANY, ANY, "police")))))
         else:
@@ -175,7 +176,7 @@ def certificates(draw: st.DrawFn, id: str) -> Certificate:
                     draw(some(("*", "*", "uk.gov.*", PLATE, "ccs.*"))),
                     draw(some((TYPE_ACTIONS, SEES, SENDS))),
                     names,
-                    {"lane": draw(st.integers(1, 2))} if names and draw(st.booleans()) else {},
+                    {"lane": draw(whole(1, 2))} if names and draw(st.booleans()) else {},
                     draw(some((None, None, "lane > 0"))),
                 )
             )
@@ -185,7 +186,7 @@ def certificates(draw: st.DrawFn, id: str) -> Certificate:
         draw(some((PITO, PITO, ADMINISTRATOR, *KEYS))),
         draw(some((MET, SMITH, SMITH, *KEYS))),
         *authority,
-        delegate=draw(st.integers(0, 3)) > 0,
+        delegate=draw(whole(0, 3)) > 0,
         start=start,
         until=draw(some((None, None, 6, 12, 20))),
         freshness=draw(some((None, None, None, 5, 9))),
@@ -196,12 +197,12 @@ def certificates(draw: st.DrawFn, id: str) -> Certificate:
 def stories(draw: st.DrawFn, *, steps: int = 12, identities: bool = False) -> tuple[list[Certificate], list[Step]]:
     """A pool of certificates, and what happens with them."""
     some = st.sampled_from
-    pool = [draw(certificates(f"c{n}")) for n in range(draw(st.integers(1, 7)))]
+    pool = [draw(certificates(f"c{n}")) for n in range(draw(whole(1, 7)))]
     kinds = ["present"] * 4 + ["revoke"] * 2 + ["hear", "tick", "succeed", "key", "coordinate", "remove", "declare"]
     kinds += ["network"]
     kinds += ["identify"] * 4 + ["own", "provider", "distrust"] if identities else []
     made = []
-    for _ in range(draw(st.integers(1, steps))):
+    for _ in range(draw(whole(1, steps))):
         kind = draw(some(kinds))
         args: tuple[object, ...] = ()
         match kind:
@@ -210,11 +211,11 @@ def stories(draw: st.DrawFn, *, steps: int = 12, identities: bool = False) -> tu
                 args = draw(some((SMITH, SMITH, MET, CCTV, PITO))), tuple(shown)
             case "revoke":
                 one = draw(some(pool))
-                args = one.issuer, one.id, draw(st.integers(0, 1))
+                args = one.issuer, one.id, draw(whole(0, 1))
             case "hear":
                 args = (draw(some(pool)).issuer,)
             case "succeed":
-                args = draw(some(KEYS)), draw(some((*DIDS, MET))), draw(st.integers(0, 3)), draw(some((None, None, 3)))
+                args = draw(some(KEYS)), draw(some((*DIDS, MET))), draw(whole(0, 3)), draw(some((None, None, 3)))
             case "key":
                 args = draw(some((*PEOPLE, ADMINISTRATOR))), draw(some((None, *DIDS)))
             case "coordinate":
@@ -228,12 +229,12 @@ def stories(draw: st.DrawFn, *, steps: int = 12, identities: bool = False) -> tu
                 ends = draw(some((None, 2, 5))), draw(some((None, None, 0, 2)))
                 issuer = draw(some((PITO, CCS)))
                 rule = draw(some((None, None, "$a = 1", "$b = 'x'")))
-                args = draw(some((SMITH, MET))), f"i{draw(st.integers(0, 3))}", issuer, values, ends, rule
+                args = draw(some((SMITH, MET))), f"i{draw(whole(0, 3))}", issuer, values, ends, rule
             case "own":
                 args = draw(some((SMITH, MET))), draw(some(("a", "b"))), draw(some((None, 2, "own")))
             case "provider" | "distrust":
                 args = (draw(some((PITO, CCS))),)
-        made.append(Step(draw(st.integers(0, 3)), kind, args))
+        made.append(Step(draw(whole(0, 3)), kind, args))
     return pool, made
 
 

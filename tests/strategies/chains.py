@@ -34,6 +34,7 @@ from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import EPOCH, Kind, Value
 from strategies.conditions import conditions
+from strategies.drawing import pick, whole
 
 OWNERS: Final = ("o1", "o2")
 KEYS: Final = (*OWNERS, "met", "met'", "ccs", "smith")
@@ -109,11 +110,11 @@ def type_authorities(
 ) -> TypeAuthority:
     """Authority over types. Forced names are among the attributes, as texts have it."""
     names = draw(st.none() | st.none() | st.lists(st.sampled_from(tuple(ATTRIBUTES)), unique=True).map(tuple))
-    forced = {name: draw(st.sampled_from(values[name])) for name in names or () if draw(st.integers(0, 2)) == 0}
+    forced = {name: pick(draw, values[name]) for name in names or () if draw(whole(0, 2)) == 0}
     return TypeAuthority(
         draw(_some(TYPE_ACTIONS) if actions is None else actions),
-        draw(st.sampled_from((*("*", "a.*") * 5, *PATTERNS))),
-        draw(st.sampled_from(owners)),
+        pick(draw, (*("*", "a.*") * 5, *PATTERNS)),
+        pick(draw, owners),
         names,
         forced,
         draw(wheres() if where is None else where),
@@ -143,7 +144,7 @@ def validities(draw: st.DrawFn) -> Validity:
 @st.composite
 def bags(draw: st.DrawFn) -> list[Certificate]:
     """A way from an owner to the holder that may lack something, and a few certificates besides, in any order."""
-    way = [draw(st.sampled_from(OWNERS)), *draw(st.permutations(KEYS[2:-1]))[: draw(st.integers(0, 3))], HOLDER]
+    way = [pick(draw, OWNERS), *draw(st.permutations(KEYS[2:-1]))[: draw(whole(0, 3))], HOLDER]
     others = st.tuples(st.sampled_from(KEYS), st.sampled_from((*KEYS[1:], HOLDER)))
     pairs = [*pairwise(way), *draw(st.lists(others, max_size=2))]
     return [
@@ -152,11 +153,11 @@ def bags(draw: st.DrawFn) -> list[Certificate]:
             issuer,
             subject,
             draw(authorities()),
-            delegate=draw(st.integers(0, 5)) > 0,
+            delegate=draw(whole(0, 5)) > 0,
             validity=draw(st.sampled_from((True, True, True, False)).flatmap(_in_force)),
-            freshness=draw(st.sampled_from((None, None, 60, 600))),
+            freshness=pick(draw, (None, None, 60, 600)),
         )
-        for n, (issuer, subject) in enumerate(draw(st.permutations(pairs[: draw(st.integers(1, 6))])))
+        for n, (issuer, subject) in enumerate(draw(st.permutations(pairs[: draw(whole(1, 6))])))
     ]
 
 
@@ -165,16 +166,16 @@ def lines(
     draw: st.DrawFn, given: st.SearchStrategy[tuple[Authority, ...]] | None = None, *, sound: bool = False
 ) -> list[Certificate]:
     """Two to four certificates, each issued by the subject of the one before; if `sound`, always a chain by form."""
-    size = draw(st.integers(2, 4))
+    size = draw(whole(2, 4))
     return [
         Certificate(
             f"c{n}",
             "o1" if n == 0 else f"k{n}",
-            f"k{n + 1}" if sound or draw(st.integers(0, 9)) else "nobody",
+            f"k{n + 1}" if sound or draw(whole(0, 9)) else "nobody",
             draw(authorities() if given is None else given),
-            delegate=sound or draw(st.integers(0, 9)) > 0,
+            delegate=sound or draw(whole(0, 9)) > 0,
             validity=draw(st.just(sound or draw(st.booleans())).flatmap(_in_force)),
-            freshness=draw(st.sampled_from((None, 60, 600))),
+            freshness=pick(draw, (None, 60, 600)),
         )
         for n in range(size)
     ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Final, get_args
 
 from hypothesis import strategies as st
@@ -40,6 +41,7 @@ from headgate.model.expressions import (
     any_of,
 )
 from headgate.model.values import INT_MAX, INT_MIN, NUMERIC, Kind, Value
+from strategies.drawing import pick
 
 COMMON: Final[Mapping[Kind, Sequence[Value]]] = {
     Kind.BOOL: (False, True),
@@ -98,6 +100,7 @@ _ANY: Final[Mapping[Kind, Callable[[], st.SearchStrategy[Value]]]] = {
 }
 
 
+@cache
 def values(kind: Kind) -> st.SearchStrategy[Value]:
     """A value of the kind: mostly from a small pool, at times extreme, seldom anything at all."""
     common = st.sampled_from(COMMON[kind])
@@ -128,7 +131,7 @@ def conditions(
 @st.composite
 def _grown(draw: st.DrawFn, parts: st.SearchStrategy[Condition]) -> Condition:
     """A part or a connective over parts, each as likely; `one_of` would weigh by the number of atoms."""
-    match draw(st.sampled_from(("part", "not", "all", "any"))):
+    match pick(draw, ("part", "not", "all", "any")):
         case "part":
             return draw(parts)
         case "not":
@@ -137,6 +140,26 @@ def _grown(draw: st.DrawFn, parts: st.SearchStrategy[Condition]) -> Condition:
             return all_of(*draw(st.lists(parts, min_size=2, max_size=3)))
         case _:
             return any_of(*draw(st.lists(parts, min_size=2, max_size=3)))
+
+
+@cache
+def _comparable(kind: Kind) -> st.SearchStrategy[Value]:
+    """A value that is comparable with the kind."""
+    return st.one_of([values(each) for each in Kind if each is kind or {each, kind} <= NUMERIC])
+
+
+@cache
+def _constants(kind: Kind) -> st.SearchStrategy[Operand]:
+    return _comparable(kind).map(Constant)
+
+
+@cache
+def _sets(kind: Kind) -> st.SearchStrategy[tuple[Value, ...]]:
+    return st.lists(_comparable(kind), min_size=1, max_size=4).map(tuple)
+
+
+_COMPARE: Final[st.SearchStrategy[CompareOp]] = st.sampled_from(list(MIRRORED))
+_TEXT: Final[st.SearchStrategy[TextOp]] = st.sampled_from(get_args(TextOp))
 
 
 class _Names:
@@ -167,12 +190,9 @@ class _Names:
     def reference(self, kind: Kind) -> st.SearchStrategy[Operand]:
         return st.sampled_from(self.references(kind))
 
-    def value(self, kind: Kind) -> st.SearchStrategy[Value]:
-        return st.one_of([values(each) for each in Kind if each is kind or {each, kind} <= NUMERIC])
-
     def operand(self, kind: Kind) -> st.SearchStrategy[Operand]:
         """Mostly a constant, so that a comparison says something."""
-        constant: st.SearchStrategy[Operand] = self.value(kind).map(Constant)
+        constant = _constants(kind)
         return st.one_of(constant, constant, self.reference(kind)) if self.references(kind) else constant
 
 
@@ -184,8 +204,8 @@ def _atoms(
         made += _comparisons(names, kind)
     if Kind.STRING in names.referable():
         reference, text = names.reference(Kind.STRING), names.operand(Kind.STRING)
-        made.append(st.builds(TextMatch, st.sampled_from(get_args(TextOp)), reference, text))
-        made.append(st.builds(TextMatch, st.sampled_from(get_args(TextOp)), text, reference))
+        made.append(st.builds(TextMatch, _TEXT, reference, text))
+        made.append(st.builds(TextMatch, _TEXT, text, reference))
         if groups:
             made.append(st.builds(InGroup, reference, st.sampled_from(groups)))
     anything = st.one_of([names.operand(kind) for kind in Kind])
@@ -197,12 +217,11 @@ def _atoms(
 
 
 def _comparisons(names: _Names, kind: Kind) -> list[st.SearchStrategy[Condition]]:
-    op: st.SearchStrategy[CompareOp] = st.sampled_from(list(MIRRORED))
     reference, operand = names.reference(kind), names.operand(kind)
     return [
-        st.builds(Compare, op, reference, operand),
-        st.builds(Compare, op, operand, reference),
+        st.builds(Compare, _COMPARE, reference, operand),
+        st.builds(Compare, _COMPARE, operand, reference),
         st.builds(InRange, reference, operand, operand),
-        st.builds(InSet, reference, st.lists(names.value(kind), min_size=1, max_size=4).map(tuple)),
+        st.builds(InSet, reference, _sets(kind)),
         st.builds(IsNull, reference),
     ]

@@ -60,6 +60,7 @@ from headgate.model.rolefiles import (
 )
 from headgate.model.values import Kind, Value
 from strategies.conditions import ZONES, values
+from strategies.drawing import pick
 
 ROLES: Final = ("Chair", "Member", "LoggedOn", "def", "import", "count", "group", "Integer", "_", "subset", "timestamp")
 """Plain names, some of which are words elsewhere."""
@@ -209,7 +210,7 @@ def rolefiles(draw: st.DrawFn) -> Rolefile:
 @st.composite
 def event_entries(draw: st.DrawFn) -> EventEntry:
     terms = tuple(draw(st.lists(st.one_of(variables, givens), max_size=3)))
-    event = EventTemplate(draw(st.sampled_from(EVENTS)), terms)
+    event = EventTemplate(pick(draw, EVENTS), terms)
     held = tuple(draw(st.lists(references, max_size=3)))
     return EventEntry(event, held, draw(constraints(stars=False)), draw(st.booleans()))
 

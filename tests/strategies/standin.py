@@ -31,6 +31,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from headgate.cli.node.init import make_domain
 from headgate.client import Patience
+from headgate.gateway.http.send_queue import ServerSocket
 from headgate.model.errors import HeadgateError, NotAuthenticated
 from headgate.node.config import Files
 from headgate.trust import tokens
@@ -42,6 +43,8 @@ from headgate.trust.tls import certificate_of, fingerprint
 AUDIENCE = "example"
 SALE = "shop.Sale"
 ATTRIBUTES = {"item": "string", "amount": "float", "card": "string"}
+PATIENCE = 60.0
+"""Seconds that stopping may take on a busy machine."""
 QUICK = Patience(seconds=5.0, first=0.01, most=0.05)
 HASTY = Patience(seconds=0.3, first=0.01, most=0.05)
 """Gives up while one watches."""
@@ -162,6 +165,7 @@ class StandIn:
             ssl_certfile=self.certificate,
             ssl_keyfile=(tls or files.tls) / "tls.key",
             timeout_graceful_shutdown=1,
+            ws=ServerSocket,
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._listening],), daemon=True)
@@ -172,7 +176,8 @@ class StandIn:
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
+        assert not self._thread.is_alive()
         self._listening.close()
 
     def _app(self) -> Starlette:

@@ -76,6 +76,7 @@ from headgate.model.values import Kind, Value, plain
 from headgate.roles.requests.transition import next_state
 from strategies import policies
 from strategies.conditions import COMMON, EXTREME, conditions, values
+from strategies.drawing import pick, whole
 from strategies.predicates import ARITIES, registration
 
 MORE: Final[Mapping[Kind, Sequence[Value]]] = {
@@ -199,15 +200,15 @@ class Names:
 def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps: int = 9, roles: bool = False) -> Story:
     """A story. With `predicates=False` no generic predicate is registered."""
     names = replace(draw(_names(prefix, predicates)), roles=roles)
-    names = replace(names, requirements=tuple(draw(_requirement()) for _ in range(draw(st.integers(1, 3)))))
+    names = replace(names, requirements=tuple(draw(_requirement()) for _ in range(draw(whole(1, 3)))))
     names = replace(names, certificates=draw(_certificates(names)))
     declared = allowed(State(), Batch(ADMINISTRATOR, tuple(draw(_declarations(names)))))
-    rules = [draw(_rule(names)) for _ in range(draw(st.integers(0, 4)))]
+    rules = [draw(_rule(names)) for _ in range(draw(whole(0, 4)))]
     generous = draw(_generous(names))
-    wanted = [draw(_subscription(names)) for _ in range(draw(st.integers(1, 5)))]
-    limited = [draw(_limit(names)) for _ in range(draw(st.sampled_from((0, 0, 0, 1))))]
-    shown = [draw(_showing(names)) for _ in range(draw(st.integers(1, 3)))] if names.certificates else []
-    shown += [draw(_identified(names)) for _ in range(draw(st.integers(0, 2)))]
+    wanted = [draw(_subscription(names)) for _ in range(draw(whole(1, 5)))]
+    limited = [draw(_limit(names)) for _ in range(pick(draw, (0, 0, 0, 1)))]
+    shown = [draw(_showing(names)) for _ in range(draw(whole(1, 3)))] if names.certificates else []
+    shown += [draw(_identified(names)) for _ in range(draw(whole(0, 2)))]
     opening = (
         *(AddRule(r) for r in (*rules, *generous)),
         *limited,
@@ -221,10 +222,10 @@ def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps:
         state = next_state(state, setup[-1])
     setup.append(allowed(state, Batch(ADMINISTRATOR, opening)))
     happened: list[Step] = []
-    for number in range(draw(st.integers(min(3, steps), steps))):
-        if number == 0 or draw(st.integers(0, 2)) == 0:
+    for number in range(draw(whole(min(3, steps), steps))):
+        if number == 0 or draw(whole(0, 2)) == 0:
             happened.append(draw(_publish(names, number)))
-        elif draw(st.integers(0, 4)) == 0:
+        elif draw(whole(0, 4)) == 0:
             happened += draw(_turning(names, number))
         else:
             happened.append(Commit(draw(_batch(names))))
@@ -265,20 +266,18 @@ def _without_refused(state: State, author: str, kept: list[Change], change: SetE
 
 @st.composite
 def _names(draw: st.DrawFn, prefix: str, predicates: bool) -> Names:
-    principals = tuple(f"{prefix}p{n}" for n in range(draw(st.sampled_from((1, 2, 2, 3, 4)))))
-    groups = tuple(f"{prefix}g{n}" for n in range(draw(st.integers(0, 3))))
-    relations = tuple(f"{prefix}R{n}" for n in range(draw(st.integers(0, 2))))
+    principals = tuple(f"{prefix}p{n}" for n in range(pick(draw, (1, 2, 2, 3, 4))))
+    groups = tuple(f"{prefix}g{n}" for n in range(draw(whole(0, 3))))
+    relations = tuple(f"{prefix}R{n}" for n in range(draw(whole(0, 2))))
     types: list[EventType] = []
     attributes: dict[str, dict[str, Kind]] = {}
     depths: dict[str, int] = {}
-    for number in range(draw(st.sampled_from((1, 1, 2, 2, 3, 4, 6)))):
+    for number in range(pick(draw, (1, 1, 2, 2, 3, 4, 6))):
         made = draw(_event_type(prefix, number, types, attributes, depths, principals))
         types.append(made)
         attributes[made.name] = {**attributes.get(made.parent or "", {}), **made.attributes}
         depths[made.name] = depths.get(made.parent or "", 0) + 1
-    growth = {
-        t.name: {f"{name}_{number}": draw(st.sampled_from(KINDS)) for name in GROWTH} for number, t in enumerate(types)
-    }
+    growth = {t.name: {f"{name}_{number}": pick(draw, KINDS) for name in GROWTH} for number, t in enumerate(types)}
     return Names(
         prefix,
         tuple(types),
@@ -290,7 +289,7 @@ def _names(draw: st.DrawFn, prefix: str, predicates: bool) -> Names:
         relations,
         tuple(r for r in relations if draw(st.booleans())),
         tuple(draw(st.lists(st.sampled_from(list(ARITIES)), unique=True, max_size=3))) if predicates else (),
-        tuple(f"{prefix}{name}" for name in ("main", "side", "far")[: draw(st.integers(1, 3))]),
+        tuple(f"{prefix}{name}" for name in ("main", "side", "far")[: draw(whole(1, 3))]),
     )
 
 
@@ -304,21 +303,21 @@ def _event_type(
     depths: Mapping[str, int],
     principals: Sequence[str],
 ) -> EventType:
-    name = f"{prefix}{draw(st.sampled_from(('a.', 'a.c.', 'b.')))}T{number}"
+    name = f"{prefix}{pick(draw, ('a.', 'a.c.', 'b.'))}T{number}"
     parents = [t.name for t in types if depths[t.name] < 4]
-    parent = draw(st.sampled_from([*parents, *parents, None])) if parents else None
+    parent = pick(draw, [*parents, *parents, None]) if parents else None
     inherited = attributes[parent] if parent else {}
     left = [a for a in ATTRIBUTES if a not in inherited]
     own: dict[str, Kind] = {}
     if left:
-        start = draw(st.integers(0, len(left) - 1))
-        chosen = (left[start:] + left[:start])[: draw(st.integers(0, 4))]
+        start = draw(whole(0, len(left) - 1))
+        chosen = (left[start:] + left[:start])[: draw(whole(0, 4))]
         own.update({a: ATTRIBUTES[a] for a in chosen})
-    if "x" not in inherited and draw(st.integers(0, 3)) == 0:
-        own["x"] = draw(st.sampled_from(KINDS))
-    if len(inherited) < 30 and draw(st.integers(0, 11)) == 0:
-        own.update({f"w{number}_{n}": KINDS[(n * 7 + n // 5) % 6] for n in range(draw(st.integers(70, 130)))})
-    return EventType(name, draw(st.sampled_from([*principals, ADMINISTRATOR])), own, parent)
+    if "x" not in inherited and draw(whole(0, 3)) == 0:
+        own["x"] = pick(draw, KINDS)
+    if len(inherited) < 30 and draw(whole(0, 11)) == 0:
+        own.update({f"w{number}_{n}": KINDS[(n * 7 + n // 5) % 6] for n in range(draw(whole(70, 130)))})
+    return EventType(name, pick(draw, [*principals, ADMINISTRATOR]), own, parent)
 
 
 @st.composite
@@ -332,28 +331,28 @@ def _declarations(draw: st.DrawFn, names: Names) -> list[Change]:
     found += [DeclareRelation(r, r in names.open_relations) for r in names.relations]
     found += [registration(name, names.prefix) for name in names.predicates]
     found.append(SetProvider(Provider(f"{names.prefix}idp", f"{names.prefix}idp")))
-    for _ in range(draw(st.integers(0, 5)) if names.groups else 0):
+    for _ in range(draw(whole(0, 5)) if names.groups else 0):
         found.append(draw(_membership(names, AddMember)))
-    for _ in range(draw(st.integers(0, 3)) if names.relations else 0):
+    for _ in range(draw(whole(0, 3)) if names.relations else 0):
         found.append(draw(_row(names, AddRow)))
     return found
 
 
 @st.composite
 def _membership(draw: st.DrawFn, names: Names, made: Any) -> Change:
-    group = draw(st.sampled_from(names.groups))
-    if draw(st.integers(0, 2)) == 0:  # a value that events may have
-        return made(group, draw(st.sampled_from([one for one in COMMON[Kind.STRING] if one])), True)
-    return made(group, draw(st.sampled_from([*names.principals, *names.groups])))
+    group = pick(draw, names.groups)
+    if draw(whole(0, 2)) == 0:  # a value that events may have
+        return made(group, pick(draw, [one for one in COMMON[Kind.STRING] if one]), True)
+    return made(group, pick(draw, [*names.principals, *names.groups]))
 
 
 @st.composite
 def _row(draw: st.DrawFn, names: Names, made: Any) -> Change:
-    relation = draw(st.sampled_from(names.relations))
-    row: list[Value] = [draw(st.sampled_from([*COMMON[Kind.STRING][:3], *names.principals]))]
+    relation = pick(draw, names.relations)
+    row: list[Value] = [pick(draw, [*COMMON[Kind.STRING][:3], *names.principals])]
     if _arity(relation) == 2:
         times = st.sampled_from(("09:00", "09:00:01", "Thu", "2026-01-01T09:00:00Z", "2026-01-01T10:00:00+01:00"))
-        row.append(draw(times if draw(st.integers(0, 3)) == 0 else _POOLED[draw(st.sampled_from(KINDS))]))
+        row.append(draw(times if draw(whole(0, 3)) == 0 else _POOLED[pick(draw, KINDS)]))
     return made(relation, tuple(row))
 
 
@@ -369,9 +368,9 @@ def _requirement(draw: st.DrawFn) -> Condition:
     """A rule over the attributes of subjects, which many of them meet."""
 
     def part() -> Condition:
-        it = Subject(draw(st.sampled_from(SUBJECTS)))
-        kind = draw(st.sampled_from((Kind.STRING, Kind.STRING, Kind.INT, *KINDS)))
-        match draw(st.integers(0, 9)):
+        it = Subject(pick(draw, SUBJECTS))
+        kind = pick(draw, (Kind.STRING, Kind.STRING, Kind.INT, *KINDS))
+        match draw(whole(0, 9)):
             case 0:
                 return IsNull(it)
             case 1 | 8:
@@ -379,17 +378,17 @@ def _requirement(draw: st.DrawFn) -> Condition:
             case 9:
                 return any_of(IsNull(it), Compare("=", it, Constant(draw(_POOLED[kind]))))
             case 2:
-                return InSet(it, (draw(_POOLED[kind]), draw(_POOLED[draw(st.sampled_from(KINDS))])))
+                return InSet(it, (draw(_POOLED[kind]), draw(_POOLED[pick(draw, KINDS)])))
             case 3:
-                return TextMatch(draw(st.sampled_from(("starts with", "contains"))), it, Constant("a"))
+                return TextMatch(pick(draw, ("starts with", "contains")), it, Constant("a"))
             case 4:
                 return Compare("!=", it, Constant(draw(_POOLED[kind])))
             case 5:
-                return Compare("=", it, Subject(draw(st.sampled_from(SUBJECTS))))
+                return Compare("=", it, Subject(pick(draw, SUBJECTS)))
             case _:
-                return Compare(draw(st.sampled_from(("=", "<=", ">"))), it, Constant(draw(_POOLED[kind])))
+                return Compare(pick(draw, ("=", "<=", ">")), it, Constant(draw(_POOLED[kind])))
 
-    match draw(st.integers(0, 6)):
+    match draw(whole(0, 6)):
         case 0 | 1 | 2:
             return any_of(part(), part(), part())
         case 3:
@@ -403,16 +402,16 @@ def _requirement(draw: st.DrawFn) -> Condition:
 @st.composite
 def _required(draw: st.DrawFn, names: Names, often: int) -> Condition | None:
     """A requirement now and then, at times of two together."""
-    if draw(st.integers(0, often)):
+    if draw(whole(0, often)):
         return None
-    one = draw(st.sampled_from(names.requirements))
-    return one if draw(st.integers(0, 2)) else all_of(one, draw(st.sampled_from(names.requirements)))
+    one = pick(draw, names.requirements)
+    return one if draw(whole(0, 2)) else all_of(one, pick(draw, names.requirements))
 
 
 @st.composite
 def _limit(draw: st.DrawFn, names: Names) -> Change:
-    rule = draw(st.sampled_from((None, *names.requirements, TRUE)))
-    return SetPolicyRule(draw(st.sampled_from(names.principals)), rule)
+    rule = pick(draw, (None, *names.requirements, TRUE))
+    return SetPolicyRule(pick(draw, names.principals), rule)
 
 
 @st.composite
@@ -422,18 +421,18 @@ def _certificates(draw: st.DrawFn, names: Names) -> tuple[Certificate, ...]:
     if not owners:
         return ()
     found: list[Certificate] = []
-    for number in range(draw(st.integers(2, 6))):
+    for number in range(draw(whole(2, 6))):
         issuers = [*owners, *(c.subject for c in found if c.delegate)]
-        issuer = draw(st.sampled_from(issuers))
+        issuer = pick(draw, issuers)
         found.append(
             Certificate(
                 f"{names.prefix}c{number}",
                 issuer,
-                draw(st.sampled_from(names.principals)),
+                pick(draw, names.principals),
                 (draw(_authority(names)),),
                 delegate=draw(st.booleans()),
-                validity=Validity(EPOCH, EPOCH + timedelta(hours=draw(st.integers(1, 6)))),
-                freshness=draw(st.sampled_from((None, None, 7200))),
+                validity=Validity(EPOCH, EPOCH + timedelta(hours=draw(whole(1, 6)))),
+                freshness=pick(draw, (None, None, 7200)),
             )
         )
     return tuple(found)
@@ -443,58 +442,58 @@ def _certificates(draw: st.DrawFn, names: Names) -> tuple[Certificate, ...]:
 def _authority(draw: st.DrawFn, names: Names) -> TypeAuthority:
     """Rights on one type or more, with what need not fit them: a chain is not checked against a type."""
     publish, subscribe = Action.PUBLISH, Action.SUBSCRIBE
-    actions = draw(st.sampled_from(({subscribe}, {subscribe}, {publish}, {publish, subscribe})))
-    one, other = draw(st.sampled_from(names.types)).name, draw(st.sampled_from(names.types)).name
+    actions = pick(draw, ({subscribe}, {subscribe}, {publish}, {publish, subscribe}))
+    one, other = pick(draw, names.types).name, pick(draw, names.types).name
     often = st.sampled_from((True, True, True, False))  # a certificate that names what is closed is left out
     wide = f"{names.prefix}*" if names.prefix else "*"
-    focus = names.focus(draw(st.sampled_from((one, one, other))))
+    focus = names.focus(pick(draw, (one, one, other)))
     attributes = None
-    if focus and draw(st.integers(0, 2)):
+    if focus and draw(whole(0, 2)):
         attributes = tuple(draw(st.lists(st.sampled_from([name for name, _ in focus]), unique=True, max_size=4)))
     forced: dict[str, object] = {}
-    if focus and draw(st.integers(0, 3)) == 0:
-        name, kind = draw(st.sampled_from(focus))
-        forced[name] = draw(_POOLED[draw(st.sampled_from((kind, kind, kind, *KINDS)))])
+    if focus and draw(whole(0, 3)) == 0:
+        name, kind = pick(draw, focus)
+        forced[name] = draw(_POOLED[pick(draw, (kind, kind, kind, *KINDS))])
     nameable = replace(names, groups=names.open_groups, relations=names.open_relations) if draw(often) else names
     where = draw(_condition(nameable, focus, is_filter=False)) if draw(st.booleans()) else TRUE
-    pattern = draw(st.sampled_from((one, one, wide, f"{names.prefix}a.*")))
+    pattern = pick(draw, (one, one, wide, f"{names.prefix}a.*"))
     return TypeAuthority(frozenset(actions), pattern, None, attributes, forced, where)
 
 
 @st.composite
 def _showing(draw: st.DrawFn, names: Names) -> Change:
     """Somebody shows a certificate about itself, with all the others there are."""
-    one = draw(st.sampled_from(names.certificates))
-    return Present(one.subject, names.certificates, EPOCH + timedelta(hours=draw(st.integers(0, 2))))
+    one = pick(draw, names.certificates)
+    return Present(one.subject, names.certificates, EPOCH + timedelta(hours=draw(whole(0, 2))))
 
 
 @st.composite
 def _revocation(draw: st.DrawFn, names: Names) -> Change:
-    one = draw(st.sampled_from(names.certificates))
-    at = EPOCH + timedelta(hours=draw(st.integers(0, 6)))
+    one = pick(draw, names.certificates)
+    at = EPOCH + timedelta(hours=draw(whole(0, 6)))
     gone = [c.id for c in names.certificates if c.issuer == one.issuer and draw(st.booleans())]
-    return Revoke(RevocationList(one.issuer, draw(st.integers(1, 4)), at, frozenset(gone)), at)
+    return Revoke(RevocationList(one.issuer, draw(whole(1, 4)), at, frozenset(gone)), at)
 
 
 @st.composite
 def _identified(draw: st.DrawFn, names: Names) -> Change:
     """Somebody shows an identity statement, with or without attributes and a policy rule."""
-    who, number = draw(st.sampled_from(names.principals)), draw(st.integers(0, 2))
-    attributes = {SUBJECTS[0]: draw(_POOLED[draw(st.sampled_from(KINDS))])} if draw(st.integers(0, 2)) == 0 else {}
-    rule = draw(st.sampled_from((None, None, None, None, *names.requirements)))
+    who, number = pick(draw, names.principals), draw(whole(0, 2))
+    attributes = {SUBJECTS[0]: draw(_POOLED[pick(draw, KINDS)])} if draw(whole(0, 2)) == 0 else {}
+    rule = pick(draw, (None, None, None, None, *names.requirements))
     begins = EPOCH + timedelta(minutes=number)
-    validity = Validity(begins, begins + timedelta(hours=draw(st.integers(1, 6))))
+    validity = Validity(begins, begins + timedelta(hours=draw(whole(1, 6))))
     said = Identity(f"{who}.{number}", f"{names.prefix}idp", who, attributes, validity, rule)
-    return Identify(who, said, EPOCH + timedelta(hours=draw(st.integers(0, 2)), minutes=number))
+    return Identify(who, said, EPOCH + timedelta(hours=draw(whole(0, 2)), minutes=number))
 
 
 @st.composite
 def _taken_back(draw: st.DrawFn, names: Names) -> Change:
     """The provider revokes some of what it said."""
     said = [f"{who}.{number}" for who in names.principals for number in range(3)]
-    at = EPOCH + timedelta(hours=draw(st.integers(0, 6)))
+    at = EPOCH + timedelta(hours=draw(whole(0, 6)))
     gone = frozenset(one for one in said if draw(st.booleans()))
-    return Revoke(RevocationList(f"{names.prefix}idp", draw(st.integers(1, 4)), at, gone), at)
+    return Revoke(RevocationList(f"{names.prefix}idp", draw(whole(1, 4)), at, gone), at)
 
 
 # -- conditions ---------------------------------------------------------------------------------------------------
@@ -525,18 +524,22 @@ def _condition(draw: st.DrawFn, names: Names, focus: tuple[tuple[str, Kind], ...
     relations = names.open_relations if is_filter else names.relations
     predicates = tuple((names.prefix + p, ARITIES[p]) for p in names.predicates)
     subjects = () if is_filter else SUBJECTS
-    plain_part = _grammar(focus, groups, relations, subjects, predicates, draw(st.sampled_from((0, 0, 1, 2))))
+    depth = pick(draw, (0, 0, 1, 2))
+
+    def plain_part() -> Condition:
+        return draw(_grammar(focus, groups, relations, subjects, predicates, depth))
+
     pointed = _pointed(names, focus, groups, relations, subjects, predicates)
-    match draw(st.integers(0, 7)):
+    match draw(whole(0, 7)):
         case 0 | 1 if focus:
-            name, kind = draw(st.sampled_from(focus))
+            name, kind = pick(draw, focus)
             return Compare("=", Attribute(name), Constant(draw(_POOLED[kind])))
         case 6 | 7:
-            return draw(plain_part)
+            return plain_part()
         case 2 | 3:
             return draw(pointed)
         case 4:
-            return all_of(draw(pointed), draw(plain_part))
+            return all_of(draw(pointed), plain_part())
         case _:
             return any_of(draw(pointed), draw(pointed))
 
@@ -568,10 +571,10 @@ def _pointed(
         makers += ["subject", "subject"]
     if predicates:
         makers += ["predicate", "look-alikes"]
-    name, kind = draw(st.sampled_from(focus)) if focus else ("", Kind.INT)
+    name, kind = pick(draw, focus) if focus else ("", Kind.INT)
     it = Attribute(name)
     made: Condition
-    match draw(st.sampled_from(makers)):
+    match pick(draw, makers):
         case "equal":
             made = Compare("=", it, Constant(draw(_POOLED[kind])))
         case "null":
@@ -590,49 +593,45 @@ def _pointed(
             )
         case "large":
             pool = (*COMMON[kind], *EXTREME[kind], *MORE[kind], *(range(18) if kind in (Kind.INT, Kind.FLOAT) else ()))
-            left_out = draw(st.integers(0, len(pool) - 1))
+            left_out = draw(whole(0, len(pool) - 1))
             made = InSet(it, (*pool[:left_out], *pool[left_out + 1 :]))
         case "numbers":
             # Past 64 bits, and between the doubles.
             odd = st.sampled_from((2**70, -(2**70), 2**53 + 1, 0.5, 1e300, -1e300, 2**63, 2**64 + 1))
-            of = draw(st.sampled_from([Attribute(n) for n, k in focus if k in (Kind.INT, Kind.FLOAT)] + [_CLOCK]))
-            op = draw(st.sampled_from(("=", "!=", "<", "<=", ">", ">=")))
+            of = pick(draw, [Attribute(n) for n, k in focus if k in (Kind.INT, Kind.FLOAT)] + [_CLOCK])
+            op = pick(draw, ("=", "!=", "<", "<=", ">", ">="))
             made = Compare(op, of, Constant(draw(odd)))
         case "wide":
             made = all_of(*(Not(Compare("=", Attribute(n), Constant(draw(_POOLED[k])))) for n, k in focus[-2:]))
         case "text":
-            text = draw(st.sampled_from(("", "a", "\x00", "e", "\u0301", "\U0001f600", "b")))
-            made = TextMatch(
-                draw(st.sampled_from(("starts with", "contains"))), draw(st.sampled_from(texts)), Constant(text)
-            )
+            text = pick(draw, ("", "a", "\x00", "e", "\u0301", "\U0001f600", "b"))
+            made = TextMatch(pick(draw, ("starts with", "contains")), pick(draw, texts), Constant(text))
         case "token":
-            made = TextMatch(
-                "has token", draw(st.sampled_from(texts)), Constant(draw(st.sampled_from(("a", "b", "", "c"))))
-            )
+            made = TextMatch("has token", pick(draw, texts), Constant(pick(draw, ("a", "b", "", "c"))))
         case "group":
-            of_whom = draw(st.sampled_from([Meta("publisher"), *texts, *(Subject(s) for s in subjects)]))
-            made = InGroup(of_whom, draw(st.sampled_from(groups)))
+            of_whom = pick(draw, [Meta("publisher"), *texts, *(Subject(s) for s in subjects)])
+            made = InGroup(of_whom, pick(draw, groups))
         case "relation":
-            relation = draw(st.sampled_from(relations))
+            relation = pick(draw, relations)
             second = (
                 [Attribute(n) for n, _ in focus]
                 + [Subject(s) for s in subjects]
                 + [_CLOCK, Constant(1), Constant(True)]
             )
-            args = (draw(st.sampled_from([Meta("publisher"), *texts])), draw(st.sampled_from(second)))
+            args = (pick(draw, [Meta("publisher"), *texts]), pick(draw, second))
             made = Related(relation, args[: _arity(relation)])
         case "subject":
-            made = Compare(draw(st.sampled_from(("=", "!=", "<=", ">"))), it, Subject(draw(st.sampled_from(subjects))))
+            made = Compare(pick(draw, ("=", "!=", "<=", ">")), it, Subject(pick(draw, subjects)))
         case "rate":
             beside = [Attribute(n) for n, k in focus if k in (Kind.INT, Kind.FLOAT)]
-            limit = draw(st.sampled_from([*(Constant(n) for n in (1, 2, 2, 3, 2.5)), *beside, Subject(subjects[0])]))
-            op = draw(st.sampled_from(("<", "<=", "<=", "=", "!=", ">")))
+            limit = pick(draw, [*(Constant(n) for n in (1, 2, 2, 3, 2.5)), *beside, Subject(subjects[0])])
+            op = pick(draw, ("<", "<=", "<=", "=", "!=", ">"))
             few = st.sampled_from(
                 (IsNull(Meta("rate")), InSet(Meta("rate"), (1, 3)), Not(IsNull(Meta("rate"))), TRUE, TRUE, TRUE)
             )
-            made = all_of(Compare(op, Meta("rate"), limit), draw(few)) if draw(st.integers(0, 4)) else draw(few)
+            made = all_of(Compare(op, Meta("rate"), limit), draw(few)) if draw(whole(0, 4)) else draw(few)
         case "origin":
-            from_where = Constant(draw(st.sampled_from(ORIGINS)))
+            from_where = Constant(pick(draw, ORIGINS))
             made = draw(
                 st.sampled_from(
                     (
@@ -644,31 +643,31 @@ def _pointed(
                 )
             )
         case "predicate":
-            predicate, arity = draw(st.sampled_from(predicates))
+            predicate, arity = pick(draw, predicates)
             some = (
                 [Constant(v) for v in (1, True, 1.0, "a")]
                 + [Attribute(n) for n, _ in focus]
                 + [_CLOCK, Meta("publisher"), *((Meta("rate"), Meta("origin")) if subjects else ())]
             )
-            made = Predicate(predicate, tuple(draw(st.sampled_from(some)) for _ in range(arity)))
+            made = Predicate(predicate, tuple(pick(draw, some) for _ in range(arity)))
         case "look-alikes":
             # Python takes these for equal; a predicate or relation must not.
             alike = st.sampled_from([Constant(v) for v in (1, True, 1.0, 0.0, -0.0, False)])
-            predicate, arity = draw(st.sampled_from(predicates))
+            predicate, arity = pick(draw, predicates)
             ones: list[Condition] = [Predicate(predicate, (draw(alike),) * arity) for _ in range(2)]
             if relations and _arity(relations[0]) == 2:
                 ones.append(Related(relations[0], (Constant("a"), draw(alike))))
-            joined = draw(st.sampled_from((all_of, any_of)))
+            joined = pick(draw, (all_of, any_of))
             made = joined(*(Not(one) if draw(st.booleans()) else one for one in ones))
         case "time":
             times = [Attribute(n) for n, k in focus if k is Kind.TIMESTAMP] + [Meta("time")]
-            zone = draw(st.sampled_from(("UTC", "Asia/Kathmandu", "America/New_York")))
-            of_time = ClockPart(draw(st.sampled_from(("timeofday", "weekday"))), draw(st.sampled_from(times)), zone)
-            op = draw(st.sampled_from(("=", "!=", "<", ">=")))
-            made = Compare(op, of_time, Constant(draw(st.sampled_from((0, 1, 4, 9 * 3600, 0.5)))))
+            zone = pick(draw, ("UTC", "Asia/Kathmandu", "America/New_York"))
+            of_time = ClockPart(pick(draw, ("timeofday", "weekday")), pick(draw, times), zone)
+            op = pick(draw, ("=", "!=", "<", ">="))
+            made = Compare(op, of_time, Constant(pick(draw, (0, 1, 4, 9 * 3600, 0.5))))
         case _:
-            made = Compare("=", Meta("publisher"), Constant(draw(st.sampled_from(names.principals))))
-    return Not(made) if draw(st.integers(0, 4)) == 0 else made
+            made = Compare("=", Meta("publisher"), Constant(pick(draw, names.principals)))
+    return Not(made) if draw(whole(0, 4)) == 0 else made
 
 
 _CLOCK: Final = ClockPart("timeofday", Meta("time"), "Asia/Kathmandu")
@@ -681,25 +680,25 @@ _CLOCK: Final = ClockPart("timeofday", Meta("time"), "Asia/Kathmandu")
 def _roles(draw: st.DrawFn, names: Names) -> tuple[Change, ...]:
     """Some who hold roles, and an event policy for them."""
     found: list[Change] = [policies.far()]
-    found += [draw(policies.granted(names)) for _ in range(draw(st.integers(2, 6)))]
-    found += [draw(policies.represented(names)) for _ in range(draw(st.integers(0, 1)))]
+    found += [draw(policies.granted(names)) for _ in range(draw(whole(2, 6)))]
+    found += [draw(policies.represented(names)) for _ in range(draw(whole(0, 1)))]
     found.append(draw(policies.event_policy(names)))
-    found += [draw(_told(names)) for _ in range(draw(st.integers(0, 3)))]
+    found += [draw(_told(names)) for _ in range(draw(whole(0, 3)))]
     return tuple(found)
 
 
 @st.composite
 def _told(draw: st.DrawFn, names: Names) -> Change:
     """A rule that lets whoever holds a role see something, perhaps what is about itself."""
-    type_name = draw(st.sampled_from(names.types)).name
+    type_name = pick(draw, names.types).name
     focus = names.focus(type_name)
     where: Condition = TRUE
-    if focus and draw(st.integers(0, 3)):
-        op = draw(st.sampled_from(("=", "=", "=", "!=", "<=")))
-        where = Compare(op, Attribute(draw(st.sampled_from(focus))[0]), Subject(draw(st.sampled_from(SUBJECTS))))
-    effect = Effect.GRANT if draw(st.integers(0, 5)) else Effect.FORBID
+    if focus and draw(whole(0, 3)):
+        op = pick(draw, ("=", "=", "=", "!=", "<="))
+        where = Compare(op, Attribute(pick(draw, focus)[0]), Subject(pick(draw, SUBJECTS)))
+    effect = Effect.GRANT if draw(whole(0, 5)) else Effect.FORBID
     told = frozenset({Action.SUBSCRIBE})
-    rule = Rule(f"{names.prefix}t{draw(st.integers(0, 3))}", "all", told, type_name, where, effect=effect)
+    rule = Rule(f"{names.prefix}t{draw(whole(0, 3))}", "all", told, type_name, where, effect=effect)
     return AddRule(draw(policies.role_rule(names, rule)), draw(st.booleans()))
 
 
@@ -708,25 +707,25 @@ def _told(draw: st.DrawFn, names: Names) -> Change:
 
 @st.composite
 def _rule(draw: st.DrawFn, names: Names) -> Rule:
-    effect = Effect.GRANT if draw(st.integers(0, 2)) else Effect.FORBID
+    effect = Effect.GRANT if draw(whole(0, 2)) else Effect.FORBID
     subscribe, publish = frozenset({Action.SUBSCRIBE}), frozenset({Action.PUBLISH})
     govern = frozenset({Action.GOVERN, Action.SUBSCRIBE, Action.AUDIT})
-    actions = draw(st.sampled_from((subscribe, subscribe, subscribe, publish, subscribe | publish, govern)))
-    one = draw(st.sampled_from(names.types)).name
+    actions = pick(draw, (subscribe, subscribe, subscribe, publish, subscribe | publish, govern))
+    one = pick(draw, names.types).name
     wide = (f"{names.prefix}*" if names.prefix else "*", f"{names.prefix}a.*", f"{names.prefix}a.c.*")
-    type_name = draw(st.sampled_from((one, one, *wide)))
-    focus = (*names.focus(one), *names.gains(one)[: draw(st.sampled_from((0, 0, 0, 2)))])
+    type_name = pick(draw, (one, one, *wide))
+    focus = (*names.focus(one), *names.gains(one)[: pick(draw, (0, 0, 0, 2))])
     attributes = None
-    if focus and draw(st.integers(0, 2)) and (effect is Effect.GRANT or Action.PUBLISH not in actions):
+    if focus and draw(whole(0, 2)) and (effect is Effect.GRANT or Action.PUBLISH not in actions):
         attributes = tuple(draw(st.lists(st.sampled_from([name for name, _ in focus]), unique=True, max_size=4)))
     forced = {}
-    if attributes and draw(st.integers(0, 3)) == 0:
-        name = draw(st.sampled_from(attributes))
+    if attributes and draw(whole(0, 3)) == 0:
+        name = pick(draw, attributes)
         forced[name] = draw(_raw(dict(focus)[name]))
-    where = draw(_condition(names, focus, is_filter=False)) if draw(st.integers(0, 4)) > 1 else TRUE
+    where = draw(_condition(names, focus, is_filter=False)) if draw(whole(0, 4)) > 1 else TRUE
     made = Rule(
-        f"{names.prefix}r{draw(st.integers(0, 4))}",
-        draw(st.sampled_from([*names.principals, *names.groups])),
+        f"{names.prefix}r{draw(whole(0, 4))}",
+        pick(draw, [*names.principals, *names.groups]),
         actions,
         type_name,
         where,
@@ -737,7 +736,7 @@ def _rule(draw: st.DrawFn, names: Names) -> Rule:
     )
     if not names.roles or draw(st.booleans()):
         return made
-    simple = replace(made, where=TRUE) if draw(st.integers(0, 2)) == 0 else made
+    simple = replace(made, where=TRUE) if draw(whole(0, 2)) == 0 else made
     return draw(policies.role_rule(names, simple))
 
 
@@ -747,30 +746,30 @@ def _generous(draw: st.DrawFn, names: Names) -> list[Rule]:
     everything = f"{names.prefix}*" if names.prefix else "*"
     found = []
     for number, principal in enumerate(names.principals):
-        if draw(st.integers(0, 5)):
+        if draw(whole(0, 5)):
             may_publish, may_subscribe = frozenset({Action.PUBLISH}), frozenset({Action.SUBSCRIBE})
-            attested = draw(st.integers(0, 4)) == 0
+            attested = draw(whole(0, 4)) == 0
             found.append(Rule(f"{names.prefix}y{number}", principal, may_publish, everything, attested=attested))
-            if names.roles and draw(st.integers(0, 2)):
+            if names.roles and draw(whole(0, 2)):
                 continue  # let event policy have its say
-            taken_as = draw(st.sampled_from((everything, everything, names.types[0].name, names.types[-1].name)))
+            taken_as = pick(draw, (everything, everything, names.types[0].name, names.types[-1].name))
             found.append(Rule(f"{names.prefix}z{number}", principal, may_subscribe, taken_as))
     return found
 
 
 @st.composite
 def _subscription(draw: st.DrawFn, names: Names) -> Subscription:
-    type_name = draw(st.sampled_from(names.types)).name
-    focus = (*names.focus(type_name), *names.gains(type_name)[: draw(st.sampled_from((0, 0, 0, 3)))])
+    type_name = pick(draw, names.types).name
+    focus = (*names.focus(type_name), *names.gains(type_name)[: pick(draw, (0, 0, 0, 3))])
     often = 1 if names.roles else 5  # event policy is seen best where nothing is filtered
-    where = draw(_condition(names, focus, is_filter=True)) if draw(st.integers(0, often)) else TRUE
+    where = draw(_condition(names, focus, is_filter=True)) if draw(whole(0, often)) else TRUE
     return Subscription(
-        f"{names.prefix}s{draw(st.integers(0, 5))}",
-        draw(st.sampled_from(names.principals)),
+        f"{names.prefix}s{draw(whole(0, 5))}",
+        pick(draw, names.principals),
         type_name,
         where,
         requires=draw(_required(names, 4)),
-        origin=draw(st.sampled_from((None, *ORIGINS))),
+        origin=pick(draw, (None, *ORIGINS)),
         counted=draw(policies.counted(names)) if names.roles else None,
         **draw(_beginning(names)),
     )
@@ -779,13 +778,13 @@ def _subscription(draw: st.DrawFn, names: Names) -> Subscription:
 @st.composite
 def _beginning(draw: st.DrawFn, names: Names) -> dict[str, Any]:
     """With or without history, perhaps since a version or a time. Stories that share a ledger share its versions."""
-    match draw(st.integers(0, 5)):
+    match draw(whole(0, 5)):
         case 0 | 1:
             return {"history": False}
         case 2 if not names.prefix:
-            return {"history": True, "since_version": draw(st.integers(0, 9))}
+            return {"history": True, "since_version": draw(whole(0, 9))}
         case 3:
-            return {"history": True, "since_time": draw(st.sampled_from(COMMON[Kind.TIMESTAMP]))}
+            return {"history": True, "since_time": pick(draw, COMMON[Kind.TIMESTAMP])}
         case _:
             return {"history": True}
 
@@ -795,19 +794,19 @@ def _beginning(draw: st.DrawFn, names: Names) -> dict[str, Any]:
 
 @st.composite
 def _batch(draw: st.DrawFn, names: Names) -> Batch:
-    if draw(st.integers(0, 3)) == 0:
+    if draw(whole(0, 3)) == 0:
         return Batch(ADMINISTRATOR, draw(_looking_back(names)))
-    author = draw(st.sampled_from([ADMINISTRATOR, ADMINISTRATOR, ADMINISTRATOR, *names.principals]))
-    return Batch(author, tuple(draw(_change(names)) for _ in range(draw(st.sampled_from((1, 2, 2, 3))))))
+    author = pick(draw, [ADMINISTRATOR, ADMINISTRATOR, ADMINISTRATOR, *names.principals])
+    return Batch(author, tuple(draw(_change(names)) for _ in range(pick(draw, (1, 2, 2, 3)))))
 
 
 @st.composite
 def _looking_back(draw: st.DrawFn, names: Names) -> tuple[Change, ...]:
     """A change of rights, and someone who asks for history with it."""
     rule = draw(_rule(names))
-    who = draw(st.sampled_from(names.principals))
+    who = pick(draw, names.principals)
     since = draw(_beginning(names)) | {"history": True}
-    wanted = Subscription(f"{names.prefix}h{draw(st.integers(0, 9))}", who, names.types[0].name, TRUE, **since)
+    wanted = Subscription(f"{names.prefix}h{draw(whole(0, 9))}", who, names.types[0].name, TRUE, **since)
     narrowed = replace(rule, who=who, role=None, actions=frozenset({Action.SUBSCRIBE}), attested=False)
     if names.roles and draw(st.booleans()):
         return draw(policies.granted(names)), draw(policies.event_policy(names)), Subscribe(wanted)
@@ -817,13 +816,13 @@ def _looking_back(draw: st.DrawFn, names: Names) -> tuple[Change, ...]:
 @st.composite
 def _turning(draw: st.DrawFn, names: Names, number: int) -> list[Step]:
     """A type grows, and events follow that have what it gained; perhaps it ends in between, and comes back."""
-    one = draw(st.sampled_from(names.types))
+    one = pick(draw, names.types)
     found: list[Step] = []
-    if draw(st.integers(0, 2)) == 0:
+    if draw(whole(0, 2)) == 0:
         found += [Commit(Batch(ADMINISTRATOR, (RetireType(one.name),))), draw(_publish(names, number * 10))]
     grown = replace(one, attributes={**one.attributes, **names.growth[one.name]})
     found.append(Commit(Batch(ADMINISTRATOR, (DeclareType(grown),))))
-    for again in range(1, draw(st.integers(2, 3))):
+    for again in range(1, draw(whole(2, 3))):
         sent = draw(_publish(names, number * 10 + again))
         more = {name: draw(_sent(kind, names.principals)) for name, kind in names.growth[one.name].items()}
         drafts = (replace(d, type=one.name, values={**_known(d, names, one.name), **more}) for d in sent.drafts)
@@ -848,30 +847,30 @@ def _change(draw: st.DrawFn, names: Names) -> Change:
         makers += ["show", "show", "show", "revoke", "tick"]
     if names.roles:
         makers += ["grant", "grant", "grant", "turn", "turn", "policy", "represent", "tell"]
-    if draw(st.integers(0, 9)) == 0:
+    if draw(whole(0, 9)) == 0:
         makers.append("remove")
     if names.groups:
         makers += ["join", "leave"]
     if names.relations:
         makers += ["row", "unrow"]
-    match draw(st.sampled_from(makers)):
+    match pick(draw, makers):
         case "rule":
             return AddRule(draw(_rule(names)), draw(st.booleans()))
         case "unrule":
-            return RemoveRule(f"{names.prefix}{draw(st.sampled_from('rrz'))}{draw(st.integers(0, 4))}")
+            return RemoveRule(f"{names.prefix}{pick(draw, 'rrz')}{draw(whole(0, 4))}")
         case "subscribe":
             return Subscribe(draw(_subscription(names)))
         case "unsubscribe":
-            return Unsubscribe(f"{names.prefix}{draw(st.sampled_from('ssh'))}{draw(st.integers(0, 5))}")
+            return Unsubscribe(f"{names.prefix}{pick(draw, 'ssh')}{draw(whole(0, 5))}")
         case "attribute":
-            value = draw(st.none() | _POOLED[draw(st.sampled_from(KINDS))])
-            return SetAttribute(draw(st.sampled_from(names.principals)), draw(st.sampled_from(SUBJECTS)), value)
+            value = draw(st.none() | _POOLED[pick(draw, KINDS)])
+            return SetAttribute(pick(draw, names.principals), pick(draw, SUBJECTS), value)
         case "grow":
-            old = draw(st.sampled_from(names.types))
-            gained = list(names.growth[old.name].items())[: draw(st.integers(0, len(GROWTH)))]
+            old = pick(draw, names.types)
+            gained = list(names.growth[old.name].items())[: draw(whole(0, len(GROWTH)))]
             return DeclareType(replace(old, attributes={**old.attributes, **dict(gained)}))
         case "retire":
-            return RetireType(draw(st.sampled_from(names.types)).name)
+            return RetireType(pick(draw, names.types).name)
         case "limit":
             return draw(_limit(names))
         case "grant":
@@ -893,11 +892,11 @@ def _change(draw: st.DrawFn, names: Names) -> Change:
         case "take back":
             return draw(_taken_back(names))
         case "private" | "public" as said:
-            return SetPrivate(draw(st.sampled_from(SUBJECTS)), said == "private")
+            return SetPrivate(pick(draw, SUBJECTS), said == "private")
         case "tick":
-            return Tick(EPOCH + timedelta(hours=draw(st.integers(0, 6))))
+            return Tick(EPOCH + timedelta(hours=draw(whole(0, 6))))
         case "remove":
-            return RemovePrincipal(draw(st.sampled_from(names.principals)))
+            return RemovePrincipal(pick(draw, names.principals))
         case "join":
             return draw(_membership(names, AddMember))
         case "leave":
@@ -911,18 +910,18 @@ def _change(draw: st.DrawFn, names: Names) -> Change:
 @st.composite
 def _publish(draw: st.DrawFn, names: Names, number: int) -> Publish:
     drafts = []
-    for at in range(draw(st.sampled_from((1, 2, 3, 4, 6)))):
-        type_name = draw(st.sampled_from(names.types)).name
+    for at in range(pick(draw, (1, 2, 3, 4, 6))):
+        type_name = pick(draw, names.types).name
         focus = names.focus(type_name)
         gained = names.gains(type_name)
-        focus = (*focus, *gained[: draw(st.integers(0, len(gained)))]) if draw(st.integers(0, 3)) == 0 else focus
+        focus = (*focus, *gained[: draw(whole(0, len(gained)))]) if draw(whole(0, 3)) == 0 else focus
         sent: dict[str, object] = {name: draw(_sent(kind, names.principals)) for name, kind in focus}
-        id, publisher = f"{names.prefix}e{number}.{at}", draw(st.sampled_from(names.principals))
-        requires, origin = draw(_required(names, 3)), draw(st.sampled_from((None, *ORIGINS)))
+        id, publisher = f"{names.prefix}e{number}.{at}", pick(draw, names.principals)
+        requires, origin = draw(_required(names, 3)), pick(draw, (None, *ORIGINS))
         drafts.append(Draft(id, publisher, type_name, sent, requires=requires, origin=origin))
     time = draw(st.one_of(*[st.sampled_from(COMMON[Kind.TIMESTAMP])] * 3, _POOLED[Kind.TIMESTAMP]))
     assert isinstance(time, datetime)
-    return Publish(draw(st.sampled_from(names.streams)), time, tuple(drafts), draw(st.booleans()))
+    return Publish(pick(draw, names.streams), time, tuple(drafts), draw(st.booleans()))
 
 
 def _sent(kind: Kind, principals: tuple[str, ...]) -> st.SearchStrategy[object]:

@@ -113,6 +113,8 @@ def tests_of_two_kinds(tmp_path: Path) -> Path:
         "test_d.py",
         "spark/test_e.py",
         "agreement/test_f.py",
+        "faults/test_g.py",
+        "faults/test_h.py",
     ):
         file = tmp_path / "tests" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -120,8 +122,8 @@ def tests_of_two_kinds(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _tested(project: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(project / "tools" / "run-tests")]
+def _tested(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(project / "tools" / "run-tests"), *arguments]
     plain = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.run(command, capture_output=True, text=True, check=False, env=plain)
 
@@ -129,7 +131,7 @@ def _tested(project: Path) -> subprocess.CompletedProcess[str]:
 def test_every_test_runs_and_all_are_counted_in_the_last_line(tests_of_two_kinds: Path) -> None:
     done = _tested(tests_of_two_kinds)
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1].startswith("=== 12 passed in ")
+    assert done.stdout.splitlines()[-1].startswith("=== 16 passed in ")
     assert done.stdout.count("passed") == 1, "nobody adds them up twice"
 
 
@@ -147,7 +149,16 @@ def test_one_part_that_fails_fails_all_and_is_shown(tests_of_two_kinds: Path) ->
     assert done.returncode == 1
     assert "assert 1 == 2" in done.stdout
     assert "FAILED tests/unit/one\n" in done.stdout
-    assert "10 passed" in done.stdout.splitlines()[-1]
+    assert "14 passed" in done.stdout.splitlines()[-1]
     assert "1 failed" in done.stdout.splitlines()[-1]
     (tests_of_two_kinds / "tests" / "unit" / "one" / "test_b.py").write_text("def (")
     assert _tested(tests_of_two_kinds).returncode == 1
+
+
+def test_what_runs_beside_the_tests_counts_as_one_of_them(tests_of_two_kinds: Path) -> None:
+    done = _tested(tests_of_two_kinds, "--with", "echo all is well", "-k", "test_two")
+    assert (done.returncode, "all is well  " in done.stdout) == (0, True)
+    assert done.stdout.splitlines()[-1].startswith("=== 8 passed, 8 deselected in ")
+    done = _tested(tests_of_two_kinds, "--with", "sh -c 'echo all is lost; exit 3'")
+    assert (done.returncode, "all is lost\n" in done.stdout) == (1, True)
+    assert "FAILED sh -c echo all is lost; exit 3\n" in done.stdout

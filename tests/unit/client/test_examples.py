@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 
 def run(name: str, *args: str) -> list[str]:
     command = [sys.executable, str(EXAMPLES / name), *args]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

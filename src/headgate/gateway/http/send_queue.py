@@ -231,8 +231,11 @@ class ServerSocket(WebSocketsSansIOProtocol):
             self.conn.data_to_send()
 
     def shutdown(self) -> None:
-        """Say what is left to say, and close."""
+        """Say what is left to say, and close; a client that is leaving by itself has been answered."""
         self._write()
+        if self.handshake_complete and self.conn.state is not State.OPEN:
+            self.transport.close()
+            return
         super().shutdown()
 
     def _is_plain(self) -> bool:

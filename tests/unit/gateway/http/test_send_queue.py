@@ -195,6 +195,20 @@ def test_what_is_written_to_a_connection_that_is_gone_goes_nowhere() -> None:
         assert runner.run(write_on()) == [b"before", b""]
 
 
+def test_a_server_stops_while_a_client_is_leaving(shop: Served) -> None:
+    """Its answer to the client's leaving is under way: nothing more can be said, and the server goes on stopping."""
+    client = shop.socket("anna")
+
+    async def leave() -> list[bool]:
+        (held,) = [one for one in shop.server.server_state.connections if isinstance(one, ServerSocket)]
+        held.data_received(masked(0x88, struct.pack("!H", 1000)))
+        held.shutdown()
+        return [held.transport.is_closing(), held.close_sent]
+
+    assert asyncio.run_coroutine_threadsafe(leave(), shop.loop).result(PATIENCE) == [True, False]
+    client.close()
+
+
 def test_who_follows_revocations_and_does_not_read_is_given_up(tmp_path: Path) -> None:
     with serving(tmp_path / "shop", limits__write_timeout="1s", authority__heartbeat="1s") as shop:
         text = "x" * 8_000_000
