@@ -201,6 +201,10 @@ class TooMany(HeadgateError):
     """More of something than a principal may have."""
 
 
+class BelowHorizon(HeadgateError):
+    """An event is earlier than its source has promised."""
+
+
 class LimitReached(HeadgateError):
     """A named limit of a detection was reached; what it would have lost it says."""
 

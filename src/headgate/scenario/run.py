@@ -22,6 +22,7 @@ from typing import Any, Final, cast
 from headgate.model.errors import BadScenario
 from headgate.model.values import Value, brief, plain, same
 from headgate.pipeline.spark.session import EngineFailure, describe
+from headgate.scenario.engines import detections
 from headgate.scenario.engines.play import AUDIT_STREAM, Got, ScenarioOutcome, run_decide
 from headgate.scenario.format.story import ConnectStep, Expected, PublishStep, RoleStep, Scenario
 
@@ -170,6 +171,9 @@ def judge(scenario: Scenario, outcome: ScenarioOutcome) -> list[str]:
     streams = {step.draft.id: step.stream for step in scenario.steps if isinstance(step, PublishStep)}
     for id in dict.fromkeys((*expect.deliveries, *outcome.deliveries)):
         differences += _deliveries(id, expect.deliveries.get(id, ()), outcome.deliveries.get(id, []), streams)
+    times = {step.draft.id: step.occurred for step in scenario.steps if isinstance(step, PublishStep)}
+    for id in dict.fromkeys((*expect.signals, *outcome.signals)):
+        differences += detections.differences(id, expect.signals.get(id, ()), outcome.signals.get(id, ()), times)
     return differences
 
 
@@ -238,7 +242,14 @@ def disagreements(reference: ScenarioOutcome, other: ScenarioOutcome, engine: st
         if [_exact(g) for g in a] != [_exact(g) for g in b]:
             one, two = (", ".join(f"{g.event} {show(g.view)}" for g in some) or "nothing" for some in (a, b))
             differences.append(f"the engines disagree on what `{id}` receives: decide {one}; {engine} {two}")
+    if reference.signals != other.signals:
+        one, two = (_json(_signals(outcome)) for outcome in (reference, other))
+        differences.append(f"the engines disagree on signals: decide {one}, {engine} {two}")
     return differences
+
+
+def _signals(outcome: ScenarioOutcome) -> dict[str, list[dict[str, object]]]:
+    return {id: list(map(detections.as_plain, signals)) for id, signals in outcome.signals.items()}
 
 
 def as_json(result: EngineResult, trace: str | None = None) -> str:
@@ -258,7 +269,7 @@ def as_json(result: EngineResult, trace: str | None = None) -> str:
             "deliveries": {id: [{g.event: _plain(g.view)} for g in got] for id, got in outcome.deliveries.items()},
             "rejected": outcome.rejected,
             "versions": outcome.versions,
-            "signals": {},
+            "signals": _signals(outcome),
             "differences": list(result.differences),
             **({"error": failed} if result.failures else {}),
         }

@@ -1,10 +1,10 @@
 """Composite events in a story: what detections signal, given what an engine delivered to them.
 
-Guarantees: a detection sees what its principal's subscriptions to the types of its templates deliver, on the engine that
-plays the story: views decided at each event's version, history by D10. What arrives when is the order of the steps; each
-accepted event, heartbeat and move of the clock is one moment. The reference is evaluated by `decide.blocks`, what other
-engines delivered by the machine (`pipeline.detect`), so that the two are compared. Every stream that the file names
-counts from the start with horizon 0; an event below what its stream has promised is refused.
+Guarantees: a detection sees what its principal's subscriptions to the types of its templates deliver, on the engine
+that plays the story: views decided at each event's version, history by D10. What arrives when is the order of the
+steps; each accepted event, heartbeat and move of the clock is one moment. The reference is evaluated by
+`decide.blocks`, what other engines delivered by the machine (`pipeline.detect`), so that the two are compared. Every
+stream that the file names counts from the start with horizon 0; an event below what its stream has promised is refused.
 """
 
 from __future__ import annotations
@@ -78,13 +78,14 @@ class Detections:
         """The detection that was begun last was refused after all."""
         self.running[id].pop()
 
-    def end(self, step: story.UnsubscribeStep) -> list[story.UnsubscribeStep] | None:
-        """The steps that end a detection; None if the step speaks of a subscription."""
+    def end(self, step: story.UnsubscribeStep) -> story.UnsubscribeStep:
+        """The step as it ends the subscriptions of a detection, if it speaks of one."""
         runs = [run for run in self.running.get(step.id, ()) if run.until is None]
         if not runs:
-            return None
+            return step
         runs[-1].until = len(self.arrivals)
-        return [replace(step, id=id) for id in runs[-1].subscriptions]
+        first, *others = runs[-1].subscriptions
+        return replace(step, id=first, others=tuple(others))
 
     def check(self, step: story.PublishStep) -> None:
         """Refuse an event that is earlier than its stream has promised."""
@@ -130,7 +131,9 @@ class Detections:
         if by_reference:
             told = reference(run.composite, EPOCH, run.env, moments, streams)
             return told[-1] if told else ()
-        tables = {key: value for arrival in self.arrivals if arrival.state for key, value in _tables(arrival.state.types)}
+        tables = {
+            key: value for arrival in self.arrivals if arrival.state for key, value in _tables(arrival.state.types)
+        }
         machine = Machine(run.composite, EPOCH, run.env, streams, tables)
         return [signal for moment in moments for signal in machine.arrive(moment)]
 

@@ -16,22 +16,32 @@ from datetime import datetime
 from typing import Final, Protocol, assert_never
 
 from headgate.authority.statement_state import StatementState
+from headgate.decide.composite import Signal
 from headgate.decide.deliver import decide
 from headgate.decide.publish import admit
 from headgate.decide.rates import Rates, asks_rate
 from headgate.decide.rolebook import fit
-from headgate.decide.views import may_connect
+from headgate.decide.views import holds, may_connect
 from headgate.lang.render import render_membership, render_role
 from headgate.model.changes import Batch, EnterRole, Settle, Tick
-from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError, NotFound, RoleDenied
+from headgate.model.errors import (
+    BadScenario,
+    ConnectDenied,
+    GovernDenied,
+    HeadgateError,
+    NotFound,
+    PublishDenied,
+    RoleDenied,
+)
 from headgate.model.events import Draft, Event
-from headgate.model.rights import Subscription
+from headgate.model.rights import Action, Subscription
 from headgate.model.state import State
 from headgate.model.values import EPOCH, Value
 from headgate.roles.records.book import Book
 from headgate.roles.records.clock import next_moment
 from headgate.roles.requests import audit
 from headgate.roles.requests.transition import next_state, transition
+from headgate.scenario.engines.detections import Detections
 from headgate.scenario.format import story
 from headgate.scenario.format.authority import OURSELVES
 from headgate.solver import check_policy_rule
@@ -67,6 +77,9 @@ class ScenarioOutcome:
     notes: list[str] = field(default_factory=list)
     refused: list[tuple[str, str]] = field(default_factory=list)
     """Every step that was refused, by its place and the reason, whether the file asked for that or not."""
+    signals: dict[str, list[Signal]] = field(default_factory=dict)
+    """What detections have signalled, by their id."""
+    detections: Detections = field(default_factory=lambda: Detections(frozenset()))
 
 
 class StoryStage(Protocol):
@@ -112,11 +125,16 @@ class StoryPipeline(Protocol):
 
 def play(scenario: story.Scenario, stage: StoryStage) -> ScenarioOutcome:
     """What comes of a scenario on a stage."""
-    outcome = ScenarioOutcome(notes=list(scenario.notes))
+    streams = {step.stream for step in scenario.steps if isinstance(step, story.PublishStep | story.HeartbeatStep)}
+    detections = Detections(frozenset(streams))
+    outcome = ScenarioOutcome(notes=list(scenario.notes), detections=detections)
     stage.begin(scenario.policy)
     for step in scenario.steps:
         take_step(step, stage, scenario, outcome)
-    outcome.deliveries = stage.deliveries()
+    received = stage.deliveries()
+    outcome.deliveries = {id: got for id, got in received.items() if not detections.is_hidden(id)}
+    views = {id: {one.event: one.view for one in got} for id, got in received.items() if detections.is_hidden(id)}
+    outcome.signals = detections.signals(views, by_reference=isinstance(stage, DecideStage))
     return outcome
 
 
@@ -128,7 +146,8 @@ def take_step(
     match step:
         case story.AdvanceStep():
             _advance(step, stage)
-        case story.CommitStep():
+            outcome.detections.passed(step.to)
+        case story.CommitStep() | story.DetectStep() | story.HeartbeatStep():
             refusal = _try(step, stage, outcome)
             if refusal is not None:
                 _refused(step, refusal, scenario, outcome)
@@ -176,14 +195,37 @@ def _advance(step: story.AdvanceStep, stage: StoryStage) -> None:
 def _try(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) -> HeadgateError | None:
     """Take a step; the refusal, if it is refused."""
     try:
-        if isinstance(step, story.PublishStep):
-            outcome.versions[step.draft.id] = stage.publish(step)
-        elif isinstance(step, story.CommitStep):
-            stage.take(step)
+        _take(step, stage, outcome)
     except HeadgateError as refusal:
         outcome.refused.append((str(step.place), refusal.code))
         return refusal
     return None
+
+
+def _take(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) -> None:
+    detections = outcome.detections
+    match step:
+        case story.PublishStep():
+            detections.check(step)
+            outcome.versions[step.draft.id] = stage.publish(step)
+            detections.arrived(step, stage.state())
+        case story.DetectStep():
+            seen_by = detections.begin(step, stage.state())
+            try:
+                stage.take(seen_by)
+            except HeadgateError:
+                detections.withdraw(step.id)
+                raise
+        case story.HeartbeatStep():
+            state = stage.state()
+            for who in step.callers:
+                if not any(holds(state, who, Action.PUBLISH, type) for type in state.types):
+                    raise PublishDenied(f"`{who}` may publish nothing, and so promise nothing")
+            detections.promised(step)
+        case story.UnsubscribeStep():
+            stage.take(detections.end(step))
+        case story.CommitStep():
+            stage.take(step)
 
 
 class LocalStage(StoryStage, ABC):
@@ -304,9 +346,7 @@ def check_may_connect(state: State, principal: str) -> None:
         )
 
 
-def _refused(
-    step: story.CommitStep, refusal: HeadgateError, scenario: story.Scenario, outcome: ScenarioOutcome
-) -> None:
+def _refused(step: story.TakenStep, refusal: HeadgateError, scenario: story.Scenario, outcome: ScenarioOutcome) -> None:
     """A change that was refused is a difference, unless `expect.rejected` says so of what it has the id of.
 
     A batch `by` someone who may not make it is part of the story, as an event that is refused is; `change` has no id

@@ -135,7 +135,7 @@ def read_expect(node: YamlNode | None, names: StoryRegister) -> Expect:
 
     An expected view has values of the declared kinds, so that a time in another zone or `2` for `2.0` is the same.
     """
-    fields = YamlFields() if node is None else node.fields(("deliveries", "rejected", "versions"), later=("signals",))
+    fields = YamlFields() if node is None else node.fields(("deliveries", "rejected", "versions", "signals"))
     deliveries: dict[str, tuple[Expected, ...]] = {}
     for id, events in fields.entries("deliveries"):
         if id not in names.subscriptions:
@@ -143,14 +143,31 @@ def read_expect(node: YamlNode | None, names: StoryRegister) -> Expect:
         deliveries[id] = tuple(_expected(one, names) for one in events.sequence())
     rejected: dict[str, str] = {}
     for id, reason in fields.entries("rejected"):
-        if id not in names.events and id not in names.subscriptions | names.shown | names.credentials:
+        known = names.subscriptions | names.detections | names.shown | names.credentials
+        if id not in names.events and id not in known:
             reason.refuse(f"no event `{brief(id)}`", "its id is that of a `publish` step")
         rejected[id] = read_reason(reason)
     versions: dict[str, int] = {}
     for id, version in fields.entries("versions"):
         _type_of(id, version, names)
         versions[id] = version.integer()
-    return Expect(deliveries, rejected, versions)
+    signals: dict[str, tuple[Mapping[str, object], ...]] = {}
+    for id, expected in fields.entries("signals"):
+        if id not in names.detections:
+            expected.refuse(f"no detection `{brief(id)}`", "its id is that of a `detect` step")
+        signals[id] = tuple(_signal(one, names) for one in expected.sequence())
+    return Expect(deliveries, rejected, versions, signals)
+
+
+def _signal(node: YamlNode, names: StoryRegister) -> Mapping[str, object]:
+    """A signal: when, as a time or by the event that was it, and what its variables are."""
+    fields = node.mapping()
+    if "at" not in fields:
+        node.refuse("a signal says when it is", "write `{at: 7, x: 1}`, or the id of an event for the time")
+    at = fields["at"]
+    if isinstance(at.data, str) and at.data in names.events:
+        return {"at": at.data, **{name: one.scalar() for name, one in fields.items() if name != "at"}}
+    return {"at": authority.read_time(at), **{name: one.scalar() for name, one in fields.items() if name != "at"}}
 
 
 def _type_of(id: str, node: YamlNode, names: StoryRegister) -> str:

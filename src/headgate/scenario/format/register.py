@@ -64,6 +64,7 @@ class StoryRegister:
     events: dict[str, str] = field(default_factory=dict)
     """The events that are sent, each with its type."""
     subscriptions: set[str] = field(default_factory=set)
+    detections: set[str] = field(default_factory=set)
     shown: set[str] = field(default_factory=set)
     """The signed statements that are shown."""
     credentials: set[str] = field(default_factory=set)
@@ -105,7 +106,18 @@ class StoryRegister:
     def denied(self) -> StoryRegister:
         """The register for a step that is to be denied: nothing stays of it but what it asks for, and says."""
         own = (
-            *("lists", "untils", "rolefiles", "sizes", "events", "subscriptions", "shown", "credentials", "lines"),
+            *(
+                "lists",
+                "untils",
+                "rolefiles",
+                "sizes",
+                "events",
+                "subscriptions",
+                "detections",
+                "shown",
+                "credentials",
+                "lines",
+            ),
             *("unsubscribed", "named", "meant", "silent", "mirrored", "records"),
         )
         return replace(self, denying=True, **{name: copy(getattr(self, name)) for name in own})
@@ -128,7 +140,7 @@ class StoryRegister:
     def finish(self) -> None:
         """Refuse what no step declares, and claims about roles that nothing could ever give."""
         for node in self.unsubscribed:
-            if node.text() not in self.subscriptions:
+            if node.text() not in self.subscriptions | self.detections:
                 node.refuse(f"no subscription `{brief(node.data)}`", "its id is that of a `subscribe` step")
         for node in self.named:
             if node.text() not in self.credentials:

@@ -63,7 +63,9 @@ def _keys(text: str) -> Mapping[str, bool]:
 STEPS: Final[Mapping[str, Mapping[str, bool]]] = {
     "subscribe": _keys("id! as! type! where requires from origin with"),
     "unsubscribe": _keys("id!"),
-    "publish": _keys("id! as! type! event! requires at stream origin"),
+    "publish": _keys("id! as! type! event! requires at time stream origin"),
+    "detect": _keys("id! as! expression! bind"),
+    "heartbeat": _keys("stream horizon! as"),
     "change": _keys("by add remove groups attributes policy_rules relations roles"),
     "type": {},
     "retire": {},
@@ -99,6 +101,10 @@ READERS: Final[Mapping[str, str | Reader[Any]]] = {
     "origin": TEXT,
     "with": "counted",
     "at": read_time,
+    "time": read_time,
+    "horizon": read_time,
+    "expression": TEXT,
+    "bind": lambda node: {name: value.scalar() for name, value in node.mapping().items()},
     "stream": NAME,
     "present": YamlNode.sequence,
     "service": TEXT,
@@ -113,8 +119,6 @@ READERS: Final[Mapping[str, str | Reader[Any]]] = {
 
 Whatever is published under something that is no text is the gateway's to refuse: no type has such a name.
 """
-LATER: Final = ("heartbeat", "detect")
-"""Steps that belong to the format and cannot be run yet."""
 OPEN: Final = "_"
 """An argument of a role that is revoked, whatever it is."""
 
@@ -149,7 +153,7 @@ class StepReader:
 
     def step(self, node: YamlNode) -> story.Step:
         """One step: a mapping of one key, besides those of the narrator."""
-        fields = node.fields((*STEPS,) if self.names.denying else (*STEPS, *LINE_KEYS), later=LATER)
+        fields = node.fields((*STEPS,) if self.names.denying else (*STEPS, *LINE_KEYS))
         self.names.lines.append(YamlFields({key: fields.pop(key) for key in LINE_KEYS if key in fields}))
         if len(fields) != 1:
             node.refuse(f"a step has one key, and this has {len(fields)}", f"known steps: {', '.join(STEPS)}")
@@ -222,6 +226,36 @@ class StepReader:
             stream=given.get("stream", "main"),
             at=given.get("at", self.names.clock),
             requires=given.get("requires"),
+            time=given.get("time"),
+        )
+
+    def step_detect(self, node: YamlNode) -> story.DetectStep:
+        """A detection begins."""
+        given = self._given("detect", self._fields("detect", node))
+        id, who = given["id"], given["as"]
+        self.names.detections.add(id)
+        return story.DetectStep(
+            place=node.place,
+            words=f"detect `{id}`",
+            callers=(who,),
+            ids=(id,),
+            id=id,
+            principal=who,
+            author=who,
+            expression=given["expression"],
+            bound=given.get("bind", {}),
+        )
+
+    def step_heartbeat(self, node: YamlNode) -> story.HeartbeatStep:
+        """A stream promises."""
+        given = self._given("heartbeat", self._fields("heartbeat", node))
+        return story.HeartbeatStep(
+            place=node.place,
+            words="heartbeat",
+            callers=(given["as"],) if "as" in given else (),
+            stream=given.get("stream", "main"),
+            horizon=given["horizon"],
+            at=self.names.clock,
         )
 
     def step_change(self, node: YamlNode) -> story.ChangeStep:

@@ -24,7 +24,7 @@ from headgate.model.expressions import TRUE, Condition, RoleRef
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog
-from headgate.model.values import EPOCH
+from headgate.model.values import EPOCH, Value
 from headgate.scenario.format.narration import Narration, StoryLine
 from headgate.scenario.format.yamlfile import SourcePlace
 
@@ -158,14 +158,16 @@ class SubscribeStep(CommitStep):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsubscribeStep(CommitStep):
-    """A subscription ends."""
+    """A subscription ends, or all those of a detection."""
 
     id: str
+    others: tuple[str, ...] = ()
 
     def batch(self, state: State) -> ledger.Batch:
         """By whoever has the subscription."""
         old = state.subscriptions.get(self.id)
-        return ledger.Batch(self.author if old is None else old.principal, (ledger.Unsubscribe(self.id),))
+        ended = tuple(map(ledger.Unsubscribe, (self.id, *self.others)))
+        return ledger.Batch(self.author if old is None else old.principal, ended)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,10 +227,37 @@ class PublishStep(TakenStep):
     stream: str
     at: datetime
     requires: str | None = None
+    time: datetime | None = None
+    """When it occurred, as its publisher states it."""
+
+    @property
+    def occurred(self) -> datetime:
+        """When it occurred: as stated, or else as the gateway's clock said."""
+        return self.at if self.time is None else self.time
 
     def sent(self) -> Draft:
         """The event as it is sent, or why it cannot be."""
         return self.draft if self.requires is None else replace(self.draft, requires=condition(self.requires))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectStep(TakenStep):
+    """A detection of composite events begins; names are resolved when it is accepted."""
+
+    id: str
+    principal: str
+    author: str
+    expression: str
+    bound: Mapping[str, Value] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeartbeatStep(TakenStep):
+    """A stream promises that none of its later events occurred before a time."""
+
+    stream: str
+    horizon: datetime
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +338,7 @@ class Expect:
     deliveries: Mapping[str, tuple[Expected, ...]] = field(default_factory=dict)
     rejected: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, int] = field(default_factory=dict)
+    signals: Mapping[str, tuple[Mapping[str, object], ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

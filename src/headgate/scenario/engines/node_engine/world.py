@@ -174,7 +174,8 @@ class NodeWorld:
             case story.UnsubscribeStep():
                 client = self._client(self._subscribers.get(step.id, self._keys.administrator))
                 with not_found_as(errors.UnknownName):
-                    self._node.run(client.unsubscribe(step.id))
+                    for id in (step.id, *step.others):
+                        self._node.run(client.unsubscribe(id))
             case story.ChangeStep():
                 client = self._client(step.author)
                 self._node.run(client.change(_operations(step, self.state())))
