@@ -24,7 +24,7 @@ from headgate.model.state import State
 from headgate.roles.records.facts import Interest, enter, strike
 from headgate.roles.records.records import Records
 from headgate.roles.rolefiles.names import leaves
-from headgate.roles.rolefiles.types import readings
+from headgate.roles.rolefiles.types import inferred
 
 Office: TypeAlias = tuple[str, str, str]
 """A service, an instance and a role."""
@@ -181,7 +181,6 @@ class RoleView:
         self.rolefiles: dict[str, Rolefile] = dict(state.roles.rolefiles)
         self.budgets: dict[str | None, Budget] = {}
         """What each client may still have looked at: all that it asks for in one batch shares it."""
-        self._names: dict[str, tuple[Rolefile | None, frozenset[str]]] = {}
 
     def credential(self, id: str) -> Credential | None:
         """A membership or an election in force."""
@@ -234,29 +233,16 @@ class RoleView:
 
     def view(self, service: Service) -> Scene:
         """What the constraints of a service may look at now, whoever asks."""
+        types = inferred(self.rolefiles.get(service[0]))
         return Scene(
             self.state,
-            service[0],
-            service[1],
+            *service,
             now=self.now,
             functions=self.functions,
             members=self.members,
-            roles=self._roles(service[0]),
-            readings=readings(self.rolefiles.get(service[0])),
+            roles=types.own_roles,
+            readings=types.readings,
         )
-
-    def _roles(self, service: str) -> frozenset[str]:
-        """The names that are roles of a service."""
-        rolefile = self.rolefiles.get(service)
-        known = self._names.get(service)
-        if known is None or known[0] is not rolefile:
-            known = self._names[service] = rolefile, role_names(rolefile)
-        return known[1]
-
-
-def role_names(rolefile: Rolefile | None) -> frozenset[str]:
-    """The roles that a rolefile defines."""
-    return frozenset() if rolefile is None else rolefile.roles
 
 
 Role: TypeAlias = tuple[str, str]

@@ -19,7 +19,7 @@ from headgate.decide.truth import clock_part, combined
 from headgate.model import expressions as tree
 from headgate.model.state import State
 from headgate.roles.records.facts import When, fact_of
-from headgate.roles.rolefiles.types import readings
+from headgate.roles.rolefiles.types import inferred
 
 _SECOND: Final = timedelta(seconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -70,7 +70,7 @@ def _looks(state: State) -> Iterator[Look]:
         fact = fact_of(record.fact) if record.fact else None
         if isinstance(fact, When):
             rolefile = state.roles.rolefiles.get(fact.service)
-            yield from _leaf(fact.leaf, Scene(state, fact.service, readings=readings(rolefile)))
+            yield from _leaf(fact.leaf, Scene(state, fact.service, readings=inferred(rolefile).readings))
 
 
 def _leaf(leaf: tree.Atom, scene: Scene) -> Iterator[Look]:

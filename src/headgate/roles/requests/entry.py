@@ -34,10 +34,10 @@ from headgate.model.rolefiles import Elector, Rolefile, Statement
 from headgate.model.roles import Ban, Election, Membership, RoleBook, Service
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.roles.records.book import RoleIndex, RoleView, role_names
+from headgate.roles.records.book import RoleIndex, RoleView
 from headgate.roles.requests import revocation
 from headgate.roles.requests.revocation import in_office
-from headgate.roles.rolefiles.types import conform_arguments, credential_readings, pattern_of
+from headgate.roles.rolefiles.types import conform_arguments, inferred, pattern_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class Derivation:
         for number, statement in enumerate(self.statements):
             for name in {self._kind(one.ref) for one in statement.credentials}:
                 self.users.setdefault(name, []).append(number)
-        times = credential_readings(rolefile)
+        times = inferred(rolefile).credential_readings
         for one in request.shown:
             self._append(_as_read(one, times.get((one.service, one.role))))
 
@@ -437,7 +437,7 @@ def _words_of(what: RoleRef | Condition | None, scene: Scene, *, full: bool) -> 
 
 def not_entered(enter_role: EnterRole, request: EntryRequest, rolefile: Rolefile, scene: Scene) -> RoleDenied:
     """Why a role is not given: revoked, not a role of this service, or not enough shown."""
-    if enter_role.role not in role_names(rolefile):
+    if enter_role.role not in rolefile.roles:
         return RoleDenied(f"`{enter_role.service}` has no role `{brief(enter_role.role)}`", failure="misuse")
     name = render_membership(enter_role.service, enter_role.instance, enter_role.role, ())
     if request.bans and derive(rolefile, replace(request, bans=frozenset()), scene) is not None:

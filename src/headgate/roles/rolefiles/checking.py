@@ -32,7 +32,7 @@ from headgate.model.expressions import (
 from headgate.model.rolefiles import Credential, EventEntry, EventPolicy, Rolefile, Statement
 from headgate.model.state import State
 from headgate.roles.requests.revocation import of_revokers, on_entry, only_compares, revoker_variables
-from headgate.roles.rolefiles.inference import Inference, said
+from headgate.roles.rolefiles.inference import REMEDIES, Inference, said
 from headgate.roles.rolefiles.kinds import KnownKind, entry_clashes, role_kinds
 from headgate.roles.rolefiles.names import (
     MAX_PAIRS,
@@ -56,7 +56,7 @@ from headgate.roles.rolefiles.reach import (
     may_give,
     never_apply,
 )
-from headgate.roles.rolefiles.types import REMEDIES, own_types, read_literals
+from headgate.roles.rolefiles.types import own_types, read_literals
 
 __all__ = [
     "Finding",

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, TypeAlias, assert_never, cast, get_args
 
+from headgate.decide.reading import Readings
 from headgate.lang.literals import Reading, read_text
 from headgate.lang.render import render_constraint, render_expression, render_role, render_type
 from headgate.model import expressions as tree
@@ -30,8 +32,12 @@ from headgate.model.rolefiles import (
 )
 from headgate.model.values import Kind, brief, kind_of
 
-Imported: TypeAlias = Callable[[str, str], tuple[ArgumentType | None, ...] | None]
+Imported: TypeAlias = Callable[[str, str], "Signature | None"]
 """The argument types of a role of another service, as far as they are known."""
+
+Signature: TypeAlias = tuple[ArgumentType | None, ...]
+Signatures: TypeAlias = Mapping[str, Signature]
+"""The argument types of each role; None is open."""
 
 CredentialReadings: TypeAlias = Mapping[tuple[str, str], Mapping[int, Reading]]
 """How arguments of other services' roles are read as times, by service and role, and by place."""
@@ -137,10 +143,23 @@ def words(known: Known) -> str:
             return f"of type `{render_type(known)}`"
 
 
+def nothing_imported(_service: str, _role: str) -> None:
+    """Nothing is known of the roles of other services."""
+
+
+REMEDIES: Final[Mapping[str, str]] = {
+    "types": "use another variable, or declare the argument with `def`",
+    "sums": "add whole numbers; to a timestamp, seconds",
+    "times": "write a moment like `'2026-01-01T09:00:00Z'`, a time of day like `'08:00'` and a day like `'Mon'`",
+    "arity": "give a role the arguments that it is defined with; a reference may leave out the last ones",
+}
+"""What to do about a clash."""
+
+
 class Inference:
     """Cells for every variable and argument, joined as the statements join them."""
 
-    def __init__(self, rolefile: Rolefile, imported: Imported, service: str | None = None) -> None:
+    def __init__(self, rolefile: Rolefile, imported: Imported = nothing_imported, service: str | None = None) -> None:
         self.clashes: list[TypeClash] = []
         self._scopes: list[dict[str, int]] = []
         self.roles: dict[tuple[str | None, str], tuple[list[int], int]] = {}
@@ -159,7 +178,7 @@ class Inference:
         """The cells that stand for columns of what may be a relation, each with its line and atom."""
         self._scope: dict[str, int] = {}
         self._line = 0
-        self._own = rolefile.roles
+        self.own_roles = rolefile.roles
         for declaration in rolefile.declarations:
             self._declare(declaration)
         for statement in rolefile.statements:
@@ -175,13 +194,45 @@ class Inference:
         found = self._known[self._root(cell)]
         return found[0] if found is not None else None
 
+    def known_of_role(self, service: str | None, role: str) -> list[Known | None]:
+        """What is known of the arguments of a role; none where it is nowhere named with any."""
+        cells, _ = self.roles.get((service, role), ((), 0))
+        return [self.known(cell) for cell in cells]
+
+    def refuse_clashes(self) -> None:
+        """Refuse a rolefile whose types clash."""
+        for clash in self.clashes:
+            raise BadDefinition(clash.message, place=f"line {clash.line}", remedy=REMEDIES[clash.code])
+
+    @cached_property
+    def signatures(self) -> Signatures:
+        """The types of the arguments of each role; of a set, only where every statement writes it out."""
+        written: dict[tuple[str, int], bool] = {}
+        for statement in self._rolefile.statements:
+            for key in ((statement.head.role, place) for place in range(len(statement.head.args))):
+                term = statement.head.args[key[1]]
+                is_set = isinstance(term, Constant) and isinstance(term.value, frozenset)
+                written[key] = written.get(key, True) and is_set
+        return {
+            role: tuple(
+                _shown(known, written.get((role, place), False))
+                for place, known in enumerate(self.known_of_role(None, role))
+            )
+            for service, role in self.roles
+            if service is None
+        }
+
     @property
     def scopes(self) -> list[dict[str, Known | None]]:
         """What is known of the variables of each statement, in order."""
         return [{name: self.known(cell) for name, cell in one.items()} for one in self._scopes]
 
-    def readings(self) -> dict[tuple[str, int], Reading]:
-        """How columns of relations are read that are compared with times."""
+    @cached_property
+    def readings(self) -> Readings:
+        """How the columns of relations are read that are compared with times."""
+        return self._columns_read()
+
+    def _columns_read(self) -> dict[tuple[str, int], Reading]:
         readings: dict[tuple[str, int], Reading] = {}
         for column, cells in self._columns.items():
             for cell, _, _ in cells:
@@ -190,12 +241,13 @@ class Inference:
                     readings.setdefault(column, reading)
         return readings
 
+    @cached_property
     def credential_readings(self) -> CredentialReadings:
         """How the arguments of other services' roles are read that are compared with times."""
         readings: dict[tuple[str, str], dict[int, Reading]] = {}
-        for (service, role), (cells, _) in self.roles.items():
-            for position, cell in enumerate(cells):
-                reading = _reading(self.known(cell))
+        for service, role in self.roles:
+            for position, known in enumerate(self.known_of_role(service, role)):
+                reading = _reading(known)
                 if service is not None and reading is not None:
                     readings.setdefault((service, role), {})[position] = reading
         return readings
@@ -316,7 +368,7 @@ class Inference:
                 sides = (*sides, *map(Constant, values))
             case tree.InGroup(of, _):
                 self._is(self._typed(of), Textual(), said(atom))
-            case tree.Related(name, args) if name in self._own and args:
+            case tree.Related(name, args) if name in self.own_roles and args:
                 cells = self._arguments(None, name, len(args))
                 for cell, term in zip(cells, args, strict=False):
                     self._join(cell, self._typed(term), f"{said(term)}` of `{said(atom)}")
@@ -383,7 +435,7 @@ class Inference:
     def _settle_columns(self) -> bool:
         """A column that is compared with a time somewhere is one everywhere; true if something came to be known."""
         settled = False
-        for column, reading in self.readings().items():
+        for column, reading in self._columns_read().items():
             type = time_type(reading)
             for cell, line, what in self._columns[column]:
                 known = self.known(cell)
@@ -439,6 +491,17 @@ class Inference:
             if isinstance(known, SetType | LetterSet | ObjectType) or known == Other("bool"):
                 self._line = line
                 self._clash("types", f"`{what}` compares by order what is {words(known)}")
+
+
+def _shown(known: Known | None, closed: bool) -> ArgumentType | None:
+    """A type as others see it; `closed` if all the letters of a set are known."""
+    match known:
+        case LetterSet(letters):
+            return SetType("".join(sorted(letters))) if closed and letters else None
+        case Textual() | Other():
+            return None
+        case _:
+            return known
 
 
 def _time_of_other(op: str, kinds: list[Known | None]) -> tuple[int, TimestampType | ClockType] | None:

@@ -43,8 +43,8 @@ from headgate.model.rolefiles import ArgumentType, ClockType, EventEntry, Intege
 from headgate.model.state import State
 from headgate.model.types import is_pattern, matches
 from headgate.model.values import Kind, brief, comparable, kind_of
-from headgate.roles.rolefiles.inference import SET_FUNCTIONS, Inference, said
-from headgate.roles.rolefiles.types import Signature, own_types, signatures
+from headgate.roles.rolefiles.inference import SET_FUNCTIONS, Inference, Signatures, said
+from headgate.roles.rolefiles.types import own_types
 
 Sort: TypeAlias = Kind | Literal["set"]
 """What a value is: of a kind, or a set of letters."""
@@ -161,9 +161,9 @@ def role_kinds(rolefiles: Mapping[str, Rolefile | None]) -> RoleKinds:
     imported = own_types(rolefiles.get)
 
     @cache
-    def whole(service: str) -> Mapping[str, Signature]:
+    def whole(service: str) -> Signatures:
         one = rolefiles.get(service)
-        return {} if one is None else signatures(one, Inference(one, imported, service))
+        return {} if one is None else Inference(one, imported, service).signatures
 
     def kinds(ref: RoleRef) -> tuple[KnownKind | None, ...]:
         found = () if ref.service is None else whole(ref.service).get(ref.role, ())

@@ -21,8 +21,7 @@ from headgate.model.expressions import Argument, Constant, Meta, RoleRef, Term, 
 from headgate.model.rolefiles import Rolefile
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.roles.records.book import role_names
-from headgate.roles.rolefiles.types import infer, with_times
+from headgate.roles.rolefiles.types import types_of, with_times
 from headgate.scenario.format.authority import read_time
 from headgate.scenario.format.declared import parsed
 from headgate.scenario.format.register import PeerSteps, StoryRegister
@@ -312,8 +311,8 @@ class RoleSteps:
         rolefile = self.rolefiles.get(service)
         if rolefile is None:
             fields["service"].refuse(f"no service `{brief(service)}` has a rolefile", "write one in `roles`")
-        if role not in role_names(rolefile):
-            known = ", ".join(f"`{name}`" for name in sorted(role_names(rolefile)))
+        if role not in rolefile.roles:
+            known = ", ".join(f"`{name}`" for name in sorted(rolefile.roles))
             fields["role"].refuse(f"`{service}` has no role `{brief(role)}`", f"it has {known}")
         return service, role
 
@@ -334,7 +333,7 @@ class RoleSteps:
         nodes = self._in_order(node, service, role) if isinstance(node.data, dict) else list(node.several())
         self._said.update(one.data for one in nodes if one is not None and isinstance(one.data, str))
         rolefile = self.rolefiles.get(service)
-        types = () if rolefile is None else infer(rolefile, lambda _service, _role: None).get(role, ())
+        types = () if rolefile is None else types_of(rolefile).get(role, ())
         typed = [place < len(types) and types[place] is not None for place in range(len(nodes))]
         return tuple(None if one is None else _argument(one, known) for one, known in zip(nodes, typed, strict=True))
 
