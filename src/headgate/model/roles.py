@@ -56,8 +56,6 @@ class Op(Enum):
     LEAF = "leaf"
     AND = "and"
     OR = "or"
-    NAND = "nand"
-    NOR = "nor"
 
 
 @dataclass(frozen=True, slots=True)
