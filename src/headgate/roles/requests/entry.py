@@ -28,7 +28,18 @@ from headgate.lang.literals import Reading
 from headgate.lang.render import render_constraint, render_membership, render_role
 from headgate.model.changes import ElectRole, EnterRole, ReinstateRole, RevokeRole
 from headgate.model.errors import BadDefinition, RoleDenied
-from headgate.model.expressions import AllOf, Argument, Condition, RoleRef, all_of, counted_variables, named, variables
+from headgate.model.expressions import (
+    AllOf,
+    Argument,
+    Condition,
+    RoleRef,
+    all_of,
+    counted_variables,
+    named,
+    terms_of,
+    variables,
+    variables_among,
+)
 from headgate.model.limits import MAX_ELECTIONS, MAX_ENTRY_MEMBERSHIPS, MAX_SHOWN
 from headgate.model.rolefiles import Elector, Rolefile, Statement
 from headgate.model.roles import Ban, Election, Membership, RoleBook, Service
@@ -346,9 +357,9 @@ def elected_roles(rolefile: Rolefile, service: str, role: str) -> Iterator[str]:
 def _only_in(elector: Elector, statement: Statement) -> frozenset[str]:
     """The variables of an elector's clause that stand nowhere else in its statement, and so ask for nothing."""
     others = [one.ref for one in statement.electors if one is not elector]
-    elsewhere = revocation.variables_in([statement.head, *(one.ref for one in statement.credentials), *others])
+    elsewhere = variables_among(terms_of(statement.head, *(one.ref for one in statement.credentials), *others))
     told = variables(statement.constraint) | counted_variables(statement.constraint)
-    return revocation.variables_in([elector.ref]) - elsewhere - told
+    return variables_among(terms_of(elector.ref)) - elsewhere - told
 
 
 def shares_office(membership: Membership, election: Election, rolefile: Rolefile | None, scene: Scene) -> bool:

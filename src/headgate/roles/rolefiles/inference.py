@@ -16,20 +16,10 @@ from headgate.decide.reading import Readings
 from headgate.lang.literals import Reading, read_text
 from headgate.lang.render import render_constraint, render_expression, render_role, render_type
 from headgate.model import expressions as tree
+from headgate.model import rolefiles as syntax
 from headgate.model.errors import BadDefinition, BadExpression
 from headgate.model.expressions import Argument, Atom, Condition, Constant, Operand, RoleRef, Variable, foreign
-from headgate.model.rolefiles import (
-    ArgumentType,
-    ClockType,
-    Declaration,
-    IntegerType,
-    ObjectType,
-    Rolefile,
-    SetType,
-    Statement,
-    StringType,
-    TimestampType,
-)
+from headgate.model.rolefiles import ArgumentType, ClockType, Declaration, Rolefile, Statement, TimestampType
 from headgate.model.values import Kind, brief, kind_of
 
 Imported: TypeAlias = Callable[[str, str], "Signature | None"]
@@ -89,9 +79,9 @@ def meet(a: Known, b: Known) -> Known | None:
     match a, b:
         case Textual(some), Textual(more):
             return Textual() if some is None or more is None else Textual(some | more)
-        case (Textual(), (StringType() | ObjectType()) as wider):
+        case (Textual(), (syntax.StringType() | syntax.ObjectType()) as wider):
             return wider
-        case ((StringType() | ObjectType()) as wider, Textual()):
+        case ((syntax.StringType() | syntax.ObjectType()) as wider, Textual()):
             return wider
         case (Textual(literals), (TimestampType() | ClockType()) as time) | (
             (TimestampType() | ClockType()) as time,
@@ -100,18 +90,21 @@ def meet(a: Known, b: Known) -> Known | None:
             return time if literals is not None and all(_says(one, time) for one in literals) else None
         case LetterSet(some), LetterSet(more):
             return LetterSet(some | more)
-        case (LetterSet(some), SetType(letters) as declared) | (SetType(letters) as declared, LetterSet(some)):
+        case (LetterSet(some), syntax.SetType(letters) as declared) | (
+            syntax.SetType(letters) as declared,
+            LetterSet(some),
+        ):
             return declared if some <= set(letters) else None
-        case SetType(some), SetType(more):
+        case syntax.SetType(some), syntax.SetType(more):
             return a if set(some) == set(more) else None
-        case ObjectType(some, None), ObjectType(more) if some == more:
+        case syntax.ObjectType(some, None), syntax.ObjectType(more) if some == more:
             return b  # whose type it is may be left to be inferred
-        case ObjectType(some), ObjectType(more, None) if some == more:
+        case syntax.ObjectType(some), syntax.ObjectType(more, None) if some == more:
             return a
-        case (Other("number"), IntegerType()) | (IntegerType(), Other("number")):
-            return IntegerType()
-        case (ClockType() as clock, IntegerType() | Other("number")) | (
-            IntegerType() | Other("number"),
+        case (Other("number"), syntax.IntegerType()) | (syntax.IntegerType(), Other("number")):
+            return syntax.IntegerType()
+        case (ClockType() as clock, syntax.IntegerType() | Other("number")) | (
+            syntax.IntegerType() | Other("number"),
             ClockType() as clock,
         ):
             return clock
@@ -277,7 +270,7 @@ class Inference:
         if met is None:
             earlier, later = f"{words(first[0])} by {first[1]}", f"{words(second[0])} by {second[1]}"
             timed = {type(first[0]), type(second[0])}
-            is_time = timed & {Textual, IntegerType} and timed & {TimestampType, ClockType}
+            is_time = timed & {Textual, syntax.IntegerType} and timed & {TimestampType, ClockType}
             self._clash("times" if is_time else "types", f"`{what}` is {earlier}, but {later}")
         else:
             self._known[a] = (met, first[1] if met == first[0] else second[1])
@@ -303,14 +296,14 @@ class Inference:
 
     def _resolved(self, type: ArgumentType) -> ArgumentType:
         """An object type with the service that it is imported from."""
-        if not isinstance(type, ObjectType) or type.service is not None:
+        if not isinstance(type, syntax.ObjectType) or type.service is not None:
             return type
         services = {one.service for one in self._rolefile.imports if one.name == type.name}
         if len(services) > 1:
             self._clash(
                 "types", f"`{type.name}` is imported from {' and '.join(f'`{one}`' for one in sorted(services))}"
             )
-        return ObjectType(type.name, min(services)) if services else type
+        return syntax.ObjectType(type.name, min(services)) if services else type
 
     def _arguments(self, service: str | None, role: str, count: int, *, defines: bool = False) -> list[int]:
         """The cells of a role's arguments; a clash if a definition has not as many, or a reference has more."""
@@ -336,8 +329,8 @@ class Inference:
         return cells
 
     def _given_by(self, service: str, type: ArgumentType | None, role: str) -> int:
-        if isinstance(type, ObjectType) and type.service is None:
-            type = ObjectType(type.name, service)
+        if isinstance(type, syntax.ObjectType) and type.service is None:
+            type = syntax.ObjectType(type.name, service)
         return self._cell(type, f"`{service}.{role}`")
 
     def _role(self, ref: RoleRef, *, head: bool = False) -> None:
@@ -375,7 +368,7 @@ class Inference:
             case tree.Related(name, args):
                 self._calls(name, args, said(atom))
         if isinstance(atom, tree.TextMatch) or wanted in ("alike", "order", "sets"):
-            known = LetterSet() if wanted == "sets" else StringType() if wanted == "text" else None
+            known = LetterSet() if wanted == "sets" else syntax.StringType() if wanted == "text" else None
             cell = self._alike(atom, sides, known)
             if wanted == "order":
                 self._ordered.append((cell, self._line, said(atom)))
@@ -409,7 +402,7 @@ class Inference:
                 return made
             case tree.Count(of):
                 self._role(of)
-                return self._cell(IntegerType(), self._place(said(e)))
+                return self._cell(syntax.IntegerType(), self._place(said(e)))
             case tree.Combine(op, left, right) if op in ("+", "-"):
                 for side in (left, right):
                     if isinstance(side, Constant) and isinstance(side.value, float):
@@ -462,7 +455,7 @@ class Inference:
                 left.append(pending)
                 settled = True
             elif e.op == "-" and is_time[0] and is_time[1]:
-                self._is(made, IntegerType(), what)
+                self._is(made, syntax.IntegerType(), what)
             elif (is_time[0] and (given[1] or e.op == "+")) or (is_time[2] and e.op == "-"):
                 self._moves(first, second, made, what)
             elif e.op == "+" and is_time[1]:
@@ -470,8 +463,8 @@ class Inference:
             elif (given[0] and given[1] and not any(is_time)) or (last and not any(is_time)):
                 parts = [kind for kind in kinds[:2] if isinstance(kind, ClockType)]
                 for cell in (first, second):
-                    self._is(cell, IntegerType(), what)
-                self._is(made, parts[0] if len(parts) == 1 else IntegerType(), what)
+                    self._is(cell, syntax.IntegerType(), what)
+                self._is(made, parts[0] if len(parts) == 1 else syntax.IntegerType(), what)
             elif last:
                 self._moves(first, second, made, what)
             else:
@@ -482,13 +475,13 @@ class Inference:
     def _moves(self, moment: int, seconds: int, made: int, what: str) -> None:
         """A timestamp and a number of seconds make a timestamp."""
         self._is(moment, TimestampType(), what)
-        self._is(seconds, IntegerType(), what)
+        self._is(seconds, syntax.IntegerType(), what)
         self._is(made, TimestampType(), what)
 
     def _check_orders(self) -> None:
         for cell, line, what in self._ordered:
             known = self.known(cell)
-            if isinstance(known, SetType | LetterSet | ObjectType) or known == Other("bool"):
+            if isinstance(known, syntax.SetType | LetterSet | syntax.ObjectType) or known == Other("bool"):
                 self._line = line
                 self._clash("types", f"`{what}` compares by order what is {words(known)}")
 
@@ -497,7 +490,7 @@ def _shown(known: Known | None, closed: bool) -> ArgumentType | None:
     """A type as others see it; `closed` if all the letters of a set are known."""
     match known:
         case LetterSet(letters):
-            return SetType("".join(sorted(letters))) if closed and letters else None
+            return syntax.SetType("".join(sorted(letters))) if closed and letters else None
         case Textual() | Other():
             return None
         case _:
@@ -507,15 +500,15 @@ def _shown(known: Known | None, closed: bool) -> ArgumentType | None:
 def _time_of_other(op: str, kinds: list[Known | None]) -> tuple[int, TimestampType | ClockType] | None:
     """Which side of a sum or difference is not known yet, and a time by the other side and by what is made of both."""
     match op, kinds:
-        case "+", [None, IntegerType(), ClockType() as made]:
+        case "+", [None, syntax.IntegerType(), ClockType() as made]:
             return 0, made
-        case "+", [IntegerType(), None, ClockType() as made]:
+        case "+", [syntax.IntegerType(), None, ClockType() as made]:
             return 1, made
-        case "-", [None, IntegerType(), ClockType() as made]:
+        case "-", [None, syntax.IntegerType(), ClockType() as made]:
             return 0, made
         case "-", [None, ClockType() as taken, _]:
             return 0, taken
-        case "-", [(TimestampType() | ClockType()) as from_it, None, IntegerType() | Other("number")]:
+        case "-", [(TimestampType() | ClockType()) as from_it, None, syntax.IntegerType() | Other("number")]:
             return 1, from_it
         case _:
             return None
@@ -532,8 +525,8 @@ def time_type(reading: Reading) -> TimestampType | ClockType:
 
 
 _KNOWN_KINDS: Final[Mapping[Kind, Known]] = {
-    Kind.BOOL: Other("bool"), Kind.INT: IntegerType(), Kind.FLOAT: Other("number"), Kind.TIMESTAMP: TimestampType(),
-    Kind.BYTES: Other("bytes"),
+    Kind.BOOL: Other("bool"), Kind.INT: syntax.IntegerType(), Kind.FLOAT: Other("number"),
+    Kind.TIMESTAMP: TimestampType(), Kind.BYTES: Other("bytes"),
 }  # fmt: skip
 
 

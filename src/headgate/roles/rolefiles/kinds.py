@@ -16,28 +16,11 @@ from typing import Final, Literal, TypeAlias, assert_never
 from headgate.decide.event_policy import parameters
 from headgate.decide.views import governs
 from headgate.lang.render import render_condition, render_operand
+from headgate.model import changes
 from headgate.model import expressions as tree
-from headgate.model.changes import (
-    AddRule,
-    Batch,
-    DeclareType,
-    RemoveRepresentative,
-    SetEventPolicy,
-    SetRepresentative,
-    SetRolefile,
-)
+from headgate.model.changes import AddRule, Batch, DeclareType, SetEventPolicy, SetRolefile
 from headgate.model.errors import BadDefinition
-from headgate.model.expressions import (
-    Argument,
-    Constant,
-    Operand,
-    RoleRef,
-    Variable,
-    atoms,
-    declared_kind,
-    foreign,
-    operands,
-)
+from headgate.model.expressions import Argument, Constant, Operand, RoleRef, Variable, atoms, declared_kind, operands
 from headgate.model.rights import Rule
 from headgate.model.rolefiles import ArgumentType, ClockType, EventEntry, IntegerType, Rolefile, SetType, TimestampType
 from headgate.model.state import State
@@ -72,7 +55,10 @@ class KindClash:
 RoleKinds: TypeAlias = Callable[[RoleRef], tuple[KnownKind | None, ...]]
 """What the arguments of a role are; nothing for a role that is not known."""
 
-_TOUCHING: Final = (AddRule, DeclareType, RemoveRepresentative, SetEventPolicy, SetRepresentative, SetRolefile)
+_TOUCHING: Final = (
+    *(AddRule, DeclareType, SetEventPolicy, SetRolefile),
+    *(changes.RemoveRepresentative, changes.SetRepresentative),
+)
 
 
 def touches_kinds(batch: Batch) -> bool:
@@ -214,7 +200,7 @@ def _known(expression: Operand, bound: Mapping[str, KnownKind]) -> KnownKind | N
         case tree.Count() | tree.ClockPart():
             return KnownKind(Kind.INT, shown)
         case tree.Attribute() | tree.Subject():
-            raise foreign(expression)
+            raise tree.foreign(expression)
         case _:
             assert_never(expression)
 
