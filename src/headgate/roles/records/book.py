@@ -107,8 +107,6 @@ class Book:
         self.interest = Interest()
         self._strata: tuple[dict[str, Rolefile], dict[Role, int]] = {}, {}
         self._is_as_marked = True
-        self._undo: list[Callable[[], bool]] = []
-        """How to undo what was done to `interest` since the mark, last first."""
         for record in book.records.values():
             if record.fact:
                 self.interest.add(record.fact)
@@ -118,19 +116,16 @@ class Book:
     def mark(self) -> None:
         """From here on all can be undone, until it is kept."""
         self.records.mark()
-        self._undo, self._is_as_marked = [], True
+        self._is_as_marked = True
 
     def keep(self, version: int) -> None:
         """What was done since the mark stays, and makes the book that of a version."""
         self.records.keep()
-        self._undo = []
         self.version = version
 
     def rollback(self, state: State) -> None:
         """Undo all that was done since the mark, when the book was that of this state."""
         self.records.rollback()
-        for undo in reversed(self._undo):
-            undo()
         if not self._is_as_marked:  # anew, as the order in which memberships began has a meaning
             self.index, self._is_as_marked = RoleIndex(state.roles), True
 
@@ -139,12 +134,12 @@ class Book:
     def look_at(self, fact: str) -> None:
         """A fact has a record from now on."""
         if self.interest.add(fact):
-            self._undo.append(partial(self.interest.remove, fact))
+            self.records.note(partial(self.interest.remove, fact))
 
     def look_away(self, fact: str) -> None:
         """A fact has a record no more."""
         if self.interest.remove(fact):
-            self._undo.append(partial(self.interest.add, fact))
+            self.records.note(partial(self.interest.add, fact))
 
     def add(self, credential: Credential) -> None:
         """A membership or an election begins."""

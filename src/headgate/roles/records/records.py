@@ -257,11 +257,11 @@ class Records:
     def _make(self, kind: int, fact: str = "") -> int:
         """A new record, true until it is told or linked."""
         slot = self._claim()
-        self._note(partial(heappush, self._free, slot))
+        self.note(partial(heappush, self._free, slot))
         self._put_row(self._columns, slot, (self._version, 0, (), fact, NEW, TRUE, kind, 0, 0, 0, None))
         if fact:
             self._facts[fact] = slot
-            self._note(partial(self._facts.pop, fact))
+            self.note(partial(self._facts.pop, fact))
         self._made.append(slot)
         self._work.append(slot)
         self._count += 1
@@ -297,7 +297,7 @@ class Records:
         fact = self._fact[slot]
         if fact and self._facts.get(fact) == slot:
             del self._facts[fact]
-            self._note(partial(self._facts.__setitem__, fact, slot))
+            self.note(partial(self._facts.__setitem__, fact, slot))
 
     # -- what to write ----------------------------------------------------------------------------------------
 
@@ -336,7 +336,7 @@ class Records:
                 changed.append((ref, values[old], values[new]))
             if there:
                 altered.append(ref)
-        self._note(partial(restore, shown, places, olds))
+        self.note(partial(restore, shown, places, olds))
         return changed, altered
 
     # -- making -----------------------------------------------------------------------------------------------
@@ -525,13 +525,13 @@ class Records:
             kids = {}
             self._put(self._kids, parent, kids)
         kids[edge] = None
-        self._note(partial(kids.pop, edge))
+        self.note(partial(kids.pop, edge))
 
     def _part(self, parent: int, edge: int) -> None:
         kids = self._kids[parent]
         if kids is not None and edge in kids:
             del kids[edge]
-            self._note(partial(setitem, kids, edge, None))
+            self.note(partial(setitem, kids, edge, None))
             if not kids:
                 self._work.append(parent)
 
@@ -549,7 +549,7 @@ class Records:
         if new == DEAD:
             self._spread([slot], [old])
         else:
-            self._note(partial(restore, self._state, [slot], [old]))
+            self.note(partial(restore, self._state, [slot], [old]))
             self._log.append(slot)
             self._count_again(slot, old)
 
@@ -587,8 +587,7 @@ class Records:
                     self._count_again(slot, old)
             if fallen:
                 self._spread(fallen, olds)
-        self._note(partial(restore, state, turned, befores))
-        self._trim()
+        self.note(partial(restore, state, turned, befores))
 
     def _count_again(self, slot: int, old: int) -> None:
         """A record has another state: its children count it anew, and wait to be worked out."""
@@ -611,7 +610,7 @@ class Records:
                     levels[rank].append(child)
                 else:
                     self._wait(child)
-        self._note(partial(restore, counts, children, befores))
+        self.note(partial(restore, counts, children, befores))
 
     def _spread(self, fallen: list[int], olds: list[int]) -> None:
         """Records are false for good: so is what cannot be true without them, whatever else is still to come.
@@ -635,7 +634,7 @@ class Records:
                     units = UNITS[edge & 1]
                     self._put(self._counts, child, self._counts[child] + units[FALSE] - units[old])
                     self._wait(child)
-        self._note(partial(restore, state, fallen, olds))
+        self.note(partial(restore, state, fallen, olds))
         self._log.extend(fallen)
         self._work.extend(fallen)
 
@@ -653,12 +652,6 @@ class Records:
             heappush(self._ranks, rank)
         else:
             level.append(slot)
-
-    def _trim(self) -> None:
-        """Keep the lists of what happened within a few times the table, however long nobody asks."""
-        for noted in (self._log, self._work):
-            if len(noted) > 4 * len(self._state) + 1_000:
-                noted[:] = dict.fromkeys(noted)
 
     # -- order ------------------------------------------------------------------------------------------------
 
@@ -718,7 +711,8 @@ class Records:
             self._journal.append(partial(_set_row, columns, place, tuple(column[place] for column in columns)))
         _set_row(columns, place, row)
 
-    def _note(self, undo: Callable[[], object]) -> None:
+    def note(self, undo: Callable[[], object]) -> None:
+        """Let something that was done beside this be undone with it."""
         if self._journal is not None:
             self._journal.append(undo)
 
