@@ -82,7 +82,7 @@ class Settling(RoleView):
     def fresh(self, id: str) -> None:
         """Refuse an id that is in use."""
         check_name("membership", id)
-        if self.membership(id) is not None or self.election(id) is not None or id in self.ended:
+        if self.credential(id) is not None or id in self.ended:
             raise BadDefinition(f"`{id}` already names a membership or election", remedy="choose another id")
 
     # -- facts ------------------------------------------------------------------------------------------------
@@ -121,9 +121,7 @@ class Settling(RoleView):
     def tick(self, at: datetime) -> None:
         """The clock has come to a time."""
         self.at(at)
-        known = self.state.roles
-        over: list[Credential] = [*known.memberships.values(), *known.elections.values()]
-        for one in [*over, *self.begun.values(), *self.elected.values()]:
+        for one in [*self.state.roles.credentials(), *self.begun.values(), *self.elected.values()]:
             if one.until is not None and one.until <= at and one.id not in self.ended:
                 self.end(one, "its time is over")
         self.ticked = True
