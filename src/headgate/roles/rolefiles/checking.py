@@ -50,7 +50,8 @@ def check_rolefile(
     findings += (error(clash.code, clash.line, clash.message, REMEDIES[clash.code]) for clash in found.clashes)
     for statement in rolefile.statements:
         findings += naming.check_names(statement.constraint, statement.line, names)
-        findings += naming.check_bound(on_entry(statement), _bound(statement), statement.line, names.gives_rows)
+        bound = variables_among(terms_of(statement.head, *statement.needed))  # by the request, credentials and electors
+        findings += naming.check_bound(on_entry(statement), bound, statement.line, names.gives_rows)
         findings += _of_revokers(statement)
         findings += _asked_for(statement, names)
         findings += _stars_of_functions(statement, entry_only)
@@ -105,11 +106,6 @@ def _audited(rolefile: Rolefile, roles: Collection[str]) -> Iterator[Finding]:
                 yield error("unknown-role", audit.line, message, "correct the name, or define the role")
 
 
-def _bound(statement: Statement) -> frozenset[str]:
-    """The variables that have a value before the constraint: from the request, the credentials and the electors."""
-    return variables_among(terms_of(statement.head, *statement.needed))
-
-
 def _of_revokers(statement: Statement) -> Iterator[Finding]:
     """What is asked of those who revoke together is looked at whenever one of them does, and knows nothing else."""
     said_of = of_revokers(statement)
@@ -161,27 +157,17 @@ def _undefined(
 ) -> Iterator[Finding]:
     reported: set[tuple[str | None, str]] = set()
     for statement in rolefile.statements:
-        for ref in _references(statement):
+        revokers = (one.ref for one in statement.revokers)
+        for ref in (*statement.needed, *revokers, *tree.counted(statement.constraint)):
             own = reach.is_own(ref, service)
             key = (None if own else ref.service, ref.role)
-            if key in reported or (ref.role in roles if own else is_defined(ref, known)):
+            other = None if own else known(str(ref.service))
+            if key in reported or (ref.role in roles if own else other is None or ref.role in other.roles):
                 continue
             reported.add(key)
             name = ref.role if own else f"{ref.service}.{ref.role}"
             message = f"`{name}` has no statement and no `def`: only `{ref.service or service}` itself can give it"
             yield warning("undefined-role", statement.line, message, f"correct the name, or write `def {ref.role}`")
-
-
-def is_defined(ref: RoleRef, known: Callable[[str], Rolefile | None]) -> bool:
-    """Does the rolefile of another service define a role, as far as it is known?"""
-    other = known(ref.service) if ref.service is not None else None
-    return other is None or ref.role in other.roles
-
-
-def _references(statement: Statement) -> Iterator[RoleRef]:
-    yield from statement.needed
-    yield from (one.ref for one in statement.revokers)
-    yield from tree.counted(statement.constraint)
 
 
 def _shadowed(rolefile: Rolefile) -> Iterator[Finding]:
