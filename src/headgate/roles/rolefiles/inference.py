@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Final, TypeAlias, assert_never, cast, get_args
 
 from headgate.decide.reading import Readings
+from headgate.lang.acl import FUNCTIONS
 from headgate.lang.literals import Reading, read_text
 from headgate.lang.render import render_constraint, render_expression, render_role, render_type
 from headgate.model import expressions as tree
@@ -68,10 +69,6 @@ class TypeClash:
     code: str
     line: int
     message: str
-
-
-SET_FUNCTIONS: Final = frozenset({"unixacl", "acl"})
-"""Built-in functions that give a set of rights."""
 
 
 def meet(a: Known, b: Known) -> Known | None:
@@ -397,7 +394,7 @@ class Inference:
                 return self._cell(TimestampType() if name == "time" else Textual(), self._place(said(e)))
             case tree.Apply(function, args):
                 self._calls(function, args, said(e))
-                made = self._cell(LetterSet() if function in SET_FUNCTIONS else None, self._place(said(e)))
+                made = self._cell(LetterSet() if function in FUNCTIONS else None, self._place(said(e)))
                 self._columns.setdefault((function, len(args)), []).append((made, self._line, said(e)))
                 return made
             case tree.Count(of):

@@ -15,6 +15,7 @@ from typing import Final, Literal, TypeAlias, assert_never
 
 from headgate.decide.event_policy import parameters
 from headgate.decide.views import governs
+from headgate.lang.acl import FUNCTIONS
 from headgate.lang.render import render_condition, render_operand
 from headgate.model import changes
 from headgate.model import expressions as tree
@@ -26,7 +27,7 @@ from headgate.model.rolefiles import ArgumentType, ClockType, EventEntry, Intege
 from headgate.model.state import State
 from headgate.model.types import is_pattern, matches
 from headgate.model.values import Kind, brief, comparable, kind_of
-from headgate.roles.rolefiles.inference import SET_FUNCTIONS, Inference, Signatures, said
+from headgate.roles.rolefiles.inference import Inference, Signatures, said
 from headgate.roles.rolefiles.types import own_types
 
 Sort: TypeAlias = Kind | Literal["set"]
@@ -188,7 +189,7 @@ def _known(expression: Operand, bound: Mapping[str, KnownKind]) -> KnownKind | N
         case tree.Meta(name):
             return KnownKind(Kind.TIMESTAMP if name == "time" else Kind.STRING, shown)
         case tree.Apply(function):
-            return KnownKind("set", shown) if function in SET_FUNCTIONS else None
+            return KnownKind("set", shown) if function in FUNCTIONS else None
         case tree.Combine(op, left, right) if op in ("+", "-"):
             sides = [_known(side, bound) for side in (left, right)]
             first, second = (side is not None and side.sort is Kind.TIMESTAMP for side in sides)
