@@ -417,7 +417,4 @@ def _settled(statement: Statement, relations: Collection[str]) -> Statement:
             kept.append(credential)
     if not facts:
         return statement
-    said = statement.constraint
-    parts = (*facts, *(said.args if isinstance(said, tree.AllOf) else (said,)))
-    constraint = parts[0] if len(parts) == 1 else tree.AllOf(parts)
-    return replace(statement, credentials=tuple(kept), constraint=constraint)
+    return replace(statement, credentials=tuple(kept), constraint=tree.all_of(*facts, statement.constraint))

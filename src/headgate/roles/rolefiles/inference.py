@@ -7,7 +7,7 @@ Leaves out: raw values and the outside view (`types`), and what is true (`decide
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias, assert_never, cast, get_args
@@ -211,6 +211,12 @@ class Inference:
             for service, role in self.roles
             if service is None
         }
+
+    def described(self, role: str) -> Iterator[str]:
+        """The types of a role's arguments in words; `any` where nothing tells."""
+        for type, known in zip(self.signatures[role], self.known_of_role(None, role), strict=True):
+            open_type = words(known) if isinstance(known, LetterSet | Textual) else "any"
+            yield open_type if type is None else render_type(type)
 
     @property
     def scopes(self) -> list[dict[str, Known | None]]:

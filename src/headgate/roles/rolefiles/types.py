@@ -21,7 +21,6 @@ from headgate.decide.constraints import RoleFunction
 from headgate.decide.reading import kept_by_identity
 from headgate.decide.truth import NotRun
 from headgate.lang.literals import read_text
-from headgate.lang.render import render_type
 from headgate.lang.rolefile import parse_argument
 from headgate.model import expressions as tree
 from headgate.model import rolefiles as syntax
@@ -32,16 +31,7 @@ from headgate.model.limits import MAX_ROLE_ARGUMENTS
 from headgate.model.rolefiles import Rolefile, Statement
 from headgate.model.roles import letters_of
 from headgate.model.values import Kind, brief, conform, kind_of
-from headgate.roles.rolefiles.inference import (
-    Imported,
-    Inference,
-    Known,
-    LetterSet,
-    Signature,
-    Signatures,
-    Textual,
-    words,
-)
+from headgate.roles.rolefiles.inference import Imported, Inference, Known, Signature, Signatures
 
 Parsers: TypeAlias = Mapping[str, Callable[..., object]]
 """How a literal of an object type is read: by the service's function of that name. Without one it is read as it is."""
@@ -75,22 +65,14 @@ def types_of(rolefile: Rolefile) -> Signatures:
 
 def describe(rolefile: Rolefile) -> dict[str, list[dict[str, str]]]:
     """The roles of a rolefile with the names and types of their arguments, as JSON can carry them (`gettypes`)."""
-    inference = inferred(rolefile)
-    named = _names(rolefile)
+    inference, named = inferred(rolefile), _names(rolefile)
     return {
         role: [
-            {
-                "name": named.get((role, place), f"argument{place + 1}"),
-                "type": _open(known) if type is None else render_type(type),
-            }
-            for place, (type, known) in enumerate(zip(types, inference.known_of_role(None, role), strict=True))
+            {"name": named.get((role, place), f"argument{place + 1}"), "type": type}
+            for place, type in enumerate(inference.described(role))
         ]
-        for role, types in inference.signatures.items()
+        for role in inference.signatures
     }
-
-
-def _open(known: object) -> str:
-    return words(known) if isinstance(known, LetterSet | Textual) else "any"
 
 
 def _names(rolefile: Rolefile) -> dict[tuple[str, int], str]:
