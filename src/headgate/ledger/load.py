@@ -112,15 +112,21 @@ class Rebased:
     kinds: tuple[str, ...]
 
 
-def passed_over(connection: Connection, after: int, through: int) -> Rebased:
-    """What the versions in `(after, through]` changed, in words."""
+def passed_over(connection: Connection, expect: int, made: int) -> Rebased | None:
+    """What a batch that expected a version and made another was committed over, if anything."""
+    if made - 1 <= expect:
+        return None
     kinds = {one.table: one.comes_by for one in schema.COLLECTIONS}
-    changed = (kind for table, kind in kinds.items() if touched(connection, [table], after, through))
-    return Rebased(max(0, through - after), tuple(dict.fromkeys(changed)))
+    changed = (kind for table, kind in kinds.items() if touched(connection, [table], expect, made - 1))
+    return Rebased(made - 1 - expect, tuple(dict.fromkeys(changed)))
 
 
-def check_same_policy(connection: Connection, expect: int, now: State, at: Callable[[int], State]) -> None:
-    """Refuse if policy is another than at the expected version; `at` tells the state at a version."""
+def check_same_policy(connection: Connection, expect: int, now: State, administrator: str) -> None:
+    """Refuse if policy is another than at the expected version."""
+
+    def at(version: int) -> State:
+        return load(connection, version, administrator, subscriptions=False)
+
     if expect > now.version:
         raise _conflict(f"the ledger is at version {now.version}, not {expect} as expected")
     if not touched(connection, schema.tables(lambda one: one.authored), expect, now.version):

@@ -47,14 +47,25 @@ EVER: Final[Interval] = (0, 2**63)
 
 
 @dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One version that touched a principal."""
+class VersionInfo:
+    """Who made a version, when, and why."""
 
     version: int
     author: str
     time: datetime
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry(VersionInfo):
+    """One version that touched a principal."""
+
     words: tuple[str, ...]
+
+
+def latest(connection: Connection) -> int:
+    """The latest version."""
+    return connection.scalar(select(func.max(schema.versions.c.version))) or 0
 
 
 def difference(connection: Connection, a: int, b: int) -> list[Difference]:
@@ -67,7 +78,7 @@ def difference(connection: Connection, a: int, b: int) -> list[Difference]:
     return differences
 
 
-def history(connection: Connection, principal: str, through: int) -> list[HistoryEntry]:
+def history(connection: Connection, principal: str) -> list[HistoryEntry]:
     """Every version that touched the principal, oldest first, with what it did in words."""
     membership = _Membership(connection, principal)
     held = _Held(connection, principal)
@@ -106,7 +117,7 @@ def history(connection: Connection, principal: str, through: int) -> list[Histor
         raise NotFound(f"the ledger never knew a principal `{brief(principal)}`")
     return [
         HistoryEntry(info.version, info.author, info.time, info.note, tuple(words[info.version]))
-        for info in versions(connection, 0, through)
+        for info in versions(connection)
         if words.get(info.version)
     ]
 
@@ -230,16 +241,6 @@ class StartingPoint:
     seq: int
 
 
-@dataclass(frozen=True, slots=True)
-class VersionInfo:
-    """Who made a version, when, and why."""
-
-    version: int
-    author: str
-    time: datetime
-    note: str
-
-
 def subscription_changes(connection: Connection, after: int, through: int) -> SubscriptionChanges:
     """What began and ended in `(after, through]`; what did both is in both lists."""
     table = SUBSCRIPTIONS.table
@@ -269,12 +270,11 @@ def all_subscriptions(connection: Connection, through: int) -> list[tuple[Subscr
     ]
 
 
-def versions(connection: Connection, after: int, through: int) -> list[VersionInfo]:
-    """The versions in `(after, through]`, oldest first."""
+def versions(connection: Connection, after: int = 0, through: int | None = None) -> list[VersionInfo]:
+    """Who made the versions in `(after, through]`, or all after one, when and why; oldest first."""
     table = schema.versions
-    rows = connection.execute(
-        select(table).where(table.c.version.between(after + 1, through)).order_by(table.c.version)
-    )
+    wanted = table.c.version.between(after + 1, INT_MAX if through is None else through)
+    rows = connection.execute(select(table).where(wanted).order_by(table.c.version))
     infos = []
     for row in rows.mappings():
         with decoding("version", row["version"]):
