@@ -407,27 +407,25 @@ _SETTING_WORDS: Final = {
 }
 
 
+_SETTINGS: Final = {"connect": "connect_open", "coordinator": "coordinator", "network": "network", "names": "any_names"}
+"""The fields of a state that are settings."""
+_WHEN_TRUE: Final = {"connect": "open", "names": "any"}
+"""What those are set to that are true or false."""
+
+
 def _settings(state: State) -> Mapping[str, str]:
-    set_to = {
-        "connect": "open" if state.connect_open else None,
-        "coordinator": state.coordinator,
-        "network": state.network,
-        "names": "any" if state.any_names else None,
-    }
+    set_to = {name: getattr(state, field) for name, field in _SETTINGS.items()}
+    set_to |= {name: word if set_to[name] else None for name, word in _WHEN_TRUE.items()}
     set_to |= dict.fromkeys((f"{_PRIVATE}{name}" for name in sorted(state.private)), "private")
     return {name: value for name, value in set_to.items() if value is not None}
 
 
 def _read_settings(state: State, rows: Rows) -> State:
     settings = {row["name"]: row["value"] for row in rows}
-    return replace(
-        state,
-        connect_open=settings.get("connect") == "open",
-        any_names=settings.get("names") == "any",
-        coordinator=settings.get("coordinator"),
-        network=settings.get("network"),
-        private=frozenset(name.removeprefix(_PRIVATE) for name in settings if name.startswith(_PRIVATE)),
-    )
+    set_to: dict[str, Any] = {field: settings.get(name) for name, field in _SETTINGS.items()}
+    set_to |= {_SETTINGS[name]: settings.get(name) == word for name, word in _WHEN_TRUE.items()}
+    private = frozenset(name.removeprefix(_PRIVATE) for name in settings if name.startswith(_PRIVATE))
+    return replace(state, private=private, **set_to)
 
 
 def _setting_words(at: int, row: Stored, said: str) -> str:
