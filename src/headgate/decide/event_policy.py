@@ -334,11 +334,8 @@ def _size(constraint: Condition) -> int:
     waiting: list[Condition | Operand] = [constraint]
     while waiting and count <= MAX_INLINED:
         count += 1
-        match waiting.pop():
-            case tree.Starred() | tree.Not() | AllOf() | tree.AnyOf() as connective:
-                waiting += tree.parts(connective)
-            case atom_or_operand:
-                waiting += tree.operands(atom_or_operand)
+        node = waiting.pop()
+        waiting += (*tree.parts(node), *tree.operands(node))
     return count
 
 

@@ -298,13 +298,7 @@ def preview(before: State, after: State, batch: Batch) -> list[Difference]:
     for table in schema.WORDS:
         # Within a batch, what began again has kept its place.
         same_rank = {"rank": 0} if table in schema.RANKED else {}
-        pairs: dict[tuple[str, ...], list[Columns | None]] = {}
-        for row in made.ends.get(table, ()):
-            name = key_of(table, row)
-            pairs[name] = [{**row, **same_rank, "reason": reasons.get(name[0])}, None]
-        for row in made.begins.get(table, ()):
-            begun = {**row, **same_rank, "from_version": after.version}
-            pairs.setdefault(key_of(table, row), [None, None])[1] = begun
-        compared = (schema.compare(table, was, now) for was, now in pairs.values())
-        differences += sorted((one for one in compared if one is not None), key=lambda one: one.name)
+        old = ({**row, **same_rank, "reason": reasons.get(row.get("id"))} for row in made.ends.get(table, ()))
+        new = ({**row, **same_rank, "from_version": after.version} for row in made.begins.get(table, ()))
+        differences += sorted(schema.differences(table, old, new), key=lambda one: one.name)
     return differences

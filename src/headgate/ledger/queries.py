@@ -12,7 +12,7 @@ which is for everyone, and credential records (`role_rows`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,7 +21,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, Table, func, inser
 from headgate.decide.rolebook import fit
 from headgate.ledger import schema
 from headgate.ledger.codec import ROLE, Stored, decoding
-from headgate.ledger.collection import BEGUN, KEYS, Difference
+from headgate.ledger.collection import BEGUN, Difference
 from headgate.ledger.policy_rows import (
     ADMITTED,
     ATTRIBUTES,
@@ -70,7 +70,7 @@ def difference(connection: Connection, a: int, b: int) -> list[Difference]:
     for table in schema.WORDS:
         old = _rows(connection, table, schema.in_force(table, a) & schema.not_in_force(table, b), through=b)
         new = _rows(connection, table, schema.in_force(table, b) & schema.not_in_force(table, a))
-        differences += sorted(_differences(table, old, new), key=lambda one: one.name)
+        differences += sorted(schema.differences(table, old, new), key=lambda one: one.name)
     return differences
 
 
@@ -107,7 +107,7 @@ def history(connection: Connection, principal: str) -> list[HistoryEntry]:
             if ends is not None and (table not in touches or touches[table](row, ends - 1)):
                 ended.setdefault(ends, []).append(row)
         for version in sorted(ended.keys() | begun.keys()):
-            found = _differences(table, ended.get(version, []), begun.get(version, []))
+            found = schema.differences(table, ended.get(version, []), begun.get(version, []))
             words.setdefault(version, []).extend(one.words for one in found)
     if not words and not _known(connection, principal):
         raise NotFound(f"the ledger never knew a principal `{brief(principal)}`")
@@ -131,17 +131,6 @@ def _rows(
         why = select(ending.c.reason).where(during).order_by(ending.c.from_version).limit(1)
         wanted = select(table, why.scalar_subquery().label("reason"))
     return list(connection.execute(wanted.where(which).order_by(table.c.row)).mappings())
-
-
-def _differences(table: Table, old: Iterable[Stored], new: Iterable[Stored]) -> Iterator[Difference]:
-    key = KEYS[table]
-    pairs: dict[tuple[str, ...], list[Stored | None]] = {}
-    for side, rows in enumerate((old, new)):
-        for row in rows:
-            pairs.setdefault(tuple(row[name] for name in key), [None, None])[side] = row
-    for before, after in pairs.values():
-        if (found := schema.compare(table, before, after)) is not None:
-            yield found
 
 
 def _known(connection: Connection, principal: str) -> bool:
