@@ -174,13 +174,14 @@ def judge(scenario: Scenario, outcome: ScenarioOutcome) -> list[str]:
 
 
 def _refusals(scenario: Scenario, outcome: ScenarioOutcome) -> Iterable[str]:
-    events = {step.draft.id for step in scenario.steps if isinstance(step, PublishStep)}
-    shown = {id for step in scenario.steps if isinstance(step, ConnectStep) for id in step.shown}
-    asked = {step.id for step in scenario.steps if isinstance(step, RoleStep)}
+    events, asked, shown = (
+        {id for step in scenario.steps if isinstance(step, kind) for id in step.ids}
+        for kind in (PublishStep, RoleStep, ConnectStep)
+    )
+    named = {"event": events, "credential": asked, "statement": shown}
     for id, code in scenario.expect.rejected.items():
         got = outcome.rejected.get(id)
-        what = "event" if id in events else "statement" if id in shown else "subscription"
-        what = "credential" if id in asked and id not in events else what
+        what = next((what for what, ids in named.items() if id in ids), "subscription")
         if got is None:
             yield f"{what} `{id}` was accepted, expected refusal with `{code}`"
         elif got != code:

@@ -38,8 +38,8 @@ from headgate.scenario.format.file import load
 from headgate.scenario.format.story import (
     ADMINISTRATOR,
     AdvanceStep,
+    CommitStep,
     ConnectStep,
-    OtherStep,
     PublishStep,
     Scenario,
     SubscribeStep,
@@ -421,7 +421,7 @@ def test_lists_are_numbered_and_whole(tmp_path: Path) -> None:
     denied = "  - assert: {denied: {step: {revoke: {id: c1}}, reason: stale-list}}\n"
     lists = []
     for step in with_steps(tmp_path, denied + text).steps:
-        if isinstance(step, OtherStep):
+        if isinstance(step, CommitStep):
             (change,) = step.changes
             assert isinstance(change, Revoke)
             lists.append(change.list)

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Annotated, Any, assert_never
+from typing import Annotated, Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -42,7 +42,7 @@ from headgate.model.rights import Effect, Source
 from headgate.model.values import brief
 from headgate.pipeline.spark.session import spark
 from headgate.pipeline.spark.verify import Report, verify
-from headgate.scenario.format.story import ChainExhibit, ChecksExhibit, Exhibit, GuestsExhibit, RolesExhibit
+from headgate.scenario.format.narration import Exhibit
 
 PACE = 0.7
 """Seconds between two events on a terminal, so that the eye can follow."""
@@ -292,25 +292,24 @@ def show_exhibits(stage: Stage) -> None:
 
 
 def _show(exhibit: Exhibit, version: int, stage: Stage, names: KeyNames) -> None:
-    match exhibit:
-        case ChainExhibit(_, ids):
+    match exhibit.kind:
+        case "chain":
             assert stage.signers is not None, "a chain is of signed certificates"
-            draw_chain(stage.signers.chain(ids, stage.world.now), names)
-        case GuestsExhibit(_, ids):
-            show_table(("guest", "at home", "here", ""), [row for id in ids for row in _translated(stage, id)])
-        case ChecksExhibit(_, columns, rows):
+            draw_chain(stage.signers.chain(exhibit.statements, stage.world.now), names)
+        case "guests":
+            rows = [row for id in exhibit.statements for row in _translated(stage, id)]
+            show_table(("guest", "at home", "here", ""), rows)
+        case "checks":
             assert stage.signers is not None, "what is checked is signed"
-            for _, check in rows:
+            for check in exhibit.checks:
                 stage.signers.check(check, str(stage.world.state().coordinator), stage.world.now)
-            show_table(columns, [words for words, _ in rows])
-        case RolesExhibit():
+            show_table(exhibit.columns, [check.words for check in exhibit.checks])
+        case _:
             domain = stage.world.domain
             state = domain.ledger.state(version)
             whole = of_answer(graph(state, state.administrator, None, domain.functions(state)))
             for line in tree(whole):
                 out.print(line, highlight=False, soft_wrap=True)
-        case _:
-            assert_never(exhibit)
 
 
 def _translated(stage: Stage, id: str) -> Iterator[tuple[str, str, str, str]]:

@@ -27,7 +27,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, assert_never
+from typing import Any, Final, Self, TypeAlias
 
 from rich.console import Group, RenderableType
 from rich.spinner import Spinner
@@ -58,7 +58,8 @@ from headgate.scenario.engines.play import Got, ScenarioOutcome, take_step
 from headgate.scenario.engines.spark_engine import DomainStage
 from headgate.scenario.format import story
 from headgate.scenario.format.file import load
-from headgate.scenario.format.story import Narration, PublishStep, Scenario
+from headgate.scenario.format.narration import Exhibit, Narration, ShownCheck, StoryLine
+from headgate.scenario.format.story import PublishStep, Scenario
 from headgate.trust.certificates import issue_certificate, issue_revocations, verify_certificate, verify_revocations
 from headgate.trust.identities import cross_domain, guest, issue_identity, verify_server
 from headgate.trust.keyring import Keyring
@@ -160,7 +161,7 @@ class Stage:
         if self.signers is not None:
             self.signers.sign(scenario, self.world.now)
         self.board = Board(self.narration, scenario)
-        self.exhibits: list[tuple[story.Exhibit, int]] = []
+        self.exhibits: list[tuple[Exhibit, int]] = []
         """What is to be shown, each with the version it is of."""
         self._outcome = ScenarioOutcome()
         self.world.begin(scenario.policy)
@@ -271,7 +272,7 @@ class Stage:
         """An event of the story."""
         return next(event for event in self.world.events if event.id == id)
 
-    def lines(self) -> Iterator[story.StoryLine]:
+    def lines(self) -> Iterator[StoryLine]:
         """What the narrator says of the steps that are watched."""
         return (self.scenario.lines[number] for number in self.scenes)
 
@@ -279,7 +280,7 @@ class Stage:
 class Organisations:
     """Whoever signs something in a story; a signer that is of no organisation keeps its key to itself."""
 
-    def __init__(self, directory: Path, narration: story.Narration, scenario: Scenario) -> None:
+    def __init__(self, directory: Path, narration: Narration, scenario: Scenario) -> None:
         self._directory = directory
         self._domain = narration.domain
         self._keys: dict[str, PrivateKey] = {}
@@ -335,23 +336,19 @@ class Organisations:
         """These certificates, verified."""
         return tuple(verify_certificate(self.texts[id], audience=None, now=now) for id in ids)
 
-    def check(self, check: story.Check, coordinator: str, now: datetime) -> None:
+    def check(self, check: ShownCheck, coordinator: str, now: datetime) -> None:
         """Verify something as one of the story does, or say why it does not hold."""
-        match check:
-            case story.TypeCheck(type):
-                verify_type(self.texts[type], coordinator=coordinator, now=now)
-            case story.BrokerCheck(ids):
-                broker = self.chain(ids, now)[-1].subject
-                check_broker([self.texts[id] for id in ids], broker=broker, coordinator=coordinator, now=now)
-            case story.ServerCheck(id, anchor, provider):
-                text = cross_domain(
-                    self._keys[anchor], other=self.dids[provider], validity=Validity(now, now + _VOUCHED), now=now
-                )
-                self._keep(f"{provider}-is-a-provider", text, self.dids[anchor])
-                self._keep(id, self.texts[id], self.dids[anchor])
-                verify_server(self.texts[id], text, anchor=self.dids[anchor], audience=None, now=now)
-            case _:
-                assert_never(check)
+        if check.type:
+            verify_type(self.texts[check.type], coordinator=coordinator, now=now)
+        elif check.broker:
+            broker = self.chain(check.broker, now)[-1].subject
+            check_broker([self.texts[id] for id in check.broker], broker=broker, coordinator=coordinator, now=now)
+        else:
+            anchor, other = self._keys[check.anchor], self.dids[check.provider]
+            text = cross_domain(anchor, other=other, validity=Validity(now, now + _VOUCHED), now=now)
+            self._keep(f"{check.provider}-is-a-provider", text, anchor.public.did)
+            self._keep(check.server, self.texts[check.server], anchor.public.did)
+            verify_server(self.texts[check.server], text, anchor=anchor.public.did, audience=None, now=now)
 
     def _guest(self, statement: Identity, home: str, providers: Sequence[Provider], now: datetime) -> str:
         """The statement from home goes to the host's provider, and a guest statement comes back."""

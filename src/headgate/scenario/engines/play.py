@@ -115,33 +115,24 @@ def take_step(
     """Take a step, and note in the outcome what came of it; the refusal, if it was refused."""
     refusal: HeadgateError | None = None
     match step:
-        case story.PublishStep():
-            refusal = _try(step, stage, outcome)
-            if refusal is not None:
-                outcome.rejected[step.draft.id] = refusal.code
         case story.AdvanceStep():
             _advance(step, stage)
-        case (
-            story.SubscribeStep()
-            | story.UnsubscribeStep()
-            | story.ChangeStep()
-            | story.OtherStep()
-            | story.ConnectStep()
-            | story.RoleStep()
-        ):
+        case story.CommitStep():
             refusal = _try(step, stage, outcome)
             if refusal is not None:
                 _refused(step, refusal, scenario, outcome)
+        case story.TakenStep():
+            refusal = _try(step, stage, outcome)
+            if refusal is not None:
+                outcome.rejected.update(dict.fromkeys(step.ids, refusal.code))
         case story.CrashStep():
             stage.crash()
         case story.DeniedStep(place, inner, reason):
             refusal = _try(inner, stage, outcome)
             if refusal is None:
-                outcome.complaints.append(f"{place}: {story.named(inner)} was accepted, not denied with `{reason}`")
+                outcome.complaints.append(f"{place}: {inner.words} was accepted, not denied with `{reason}`")
             elif refusal.code != reason:
-                denied = (
-                    f"{place}: {story.named(inner)} was denied with `{refusal.code}`, not `{reason}`: {refusal.message}"
-                )
+                denied = f"{place}: {inner.words} was denied with `{refusal.code}`, not `{reason}`: {refusal.message}"
                 outcome.complaints.append(denied)
         case story.ClaimStep(_, claims, at, denied_step):
             for claim in claims:
@@ -171,14 +162,12 @@ def _advance(step: story.AdvanceStep, stage: StoryStage) -> None:
     )
 
 
-def _try(
-    step: story.CommitStep | story.PublishStep, stage: StoryStage, outcome: ScenarioOutcome
-) -> HeadgateError | None:
+def _try(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) -> HeadgateError | None:
     """Take a step; the refusal, if it is refused."""
     try:
         if isinstance(step, story.PublishStep):
             outcome.versions[step.draft.id] = stage.publish(step)
-        else:
+        elif isinstance(step, story.CommitStep):
             stage.take(step)
     except HeadgateError as refusal:
         outcome.refused.append((str(step.place), refusal.code))
@@ -225,7 +214,7 @@ class LocalStage(ABC):
         """Apply the batch of a step, if whoever takes it may connect; a refused entry is audited."""
         try:
             self._check_connected(step)
-            batch = story.batch_of(step, self.state())
+            batch = step.batch(self.state())
             if isinstance(step, story.ConnectStep):
                 _check_may_connect(next_state(self.state(), batch, self._scenario.functions), step.principal)
             self._commit(batch)
@@ -275,10 +264,13 @@ class LocalStage(ABC):
         for draft in drafts:
             self.send(draft, AUDIT_STREAM, self.now)
 
-    def _check_connected(self, step: story.CommitStep | story.PublishStep) -> None:
+    def _check_connected(self, step: story.TakenStep) -> None:
         """Refuse a step by someone whom a gateway would not let in."""
-        for principal in story.who_connects(step, self.state()):
-            _check_may_connect(self.state(), principal)
+        state, callers = self.state(), step.callers
+        if isinstance(step, story.UnsubscribeStep) and step.id in state.subscriptions:
+            callers = (state.subscriptions[step.id].principal,)
+        for principal in callers:
+            _check_may_connect(state, principal)
 
 
 def turned_roles(before: State, after: State) -> bool:
@@ -304,21 +296,14 @@ def _refused(
     """
     if isinstance(refusal, RoleDenied) and refusal.for_authors is not None:
         refusal.message = refusal.for_authors
-    message = f"{step.place}: {story.named(step)} was refused: {refusal}"
-    by_another = isinstance(step, story.ChangeStep) and step.by != scenario.policy.author
+    message = f"{step.place}: {step.words} was refused: {refusal}"
+    by_another = isinstance(step, story.ChangeStep) and step.author != scenario.policy.author
     if by_another and isinstance(refusal, ConnectDenied | GovernDenied):
         outcome.notes.append(message)
         return
-    ids = [s.id for s in step.subscriptions] if isinstance(step, story.SubscribeStep) else []
-    if isinstance(step, story.UnsubscribeStep):
-        ids = [step.id]
-    if isinstance(step, story.ConnectStep):
-        ids = list(step.shown)
-    if isinstance(step, story.RoleStep) and step.id is not None:
-        ids = [step.id]
-    for id in ids:
+    for id in step.ids:
         outcome.rejected.setdefault(id, refusal.code)
-    if not any(scenario.expect.rejected.get(id) == refusal.code for id in ids):
+    if not any(scenario.expect.rejected.get(id) == refusal.code for id in step.ids):
         outcome.complaints.append(message)
 
 

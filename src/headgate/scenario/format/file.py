@@ -7,17 +7,20 @@ batch is one that a ledger accepts. What the format has and this version cannot 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from headgate.analysis.advice import doubtful_values
-from headgate.model.authority import Certificate
-from headgate.model.changes import Batch, RegisterPredicate, SetConnect, SetCoordinator, SetProvider
-from headgate.model.errors import BadScenario
+from headgate.model.changes import RegisterPredicate, SetConnect, SetCoordinator, SetProvider
+from headgate.model.errors import BadScenario, TypeMismatch
 from headgate.model.state import State
+from headgate.model.types import Catalog
+from headgate.model.values import brief, conform
 from headgate.pipeline.index.predicates import EVERYTHING, Allowed
+from headgate.roles.requests.audit import TYPES
 from headgate.scenario.format.authority import (
     Keys,
     check_fit,
@@ -40,9 +43,10 @@ from headgate.scenario.format.declared import (
     read_roles,
     warnings,
 )
+from headgate.scenario.format.narration import StoryNames
 from headgate.scenario.format.register import StoryRegister, read_peers
-from headgate.scenario.format.steps import read_expect, read_steps
-from headgate.scenario.format.story import ADMINISTRATOR, Scenario, StoryNames, read_line, read_narration
+from headgate.scenario.format.steps import read_reason, read_steps
+from headgate.scenario.format.story import ADMINISTRATOR, Expect, Expected, Scenario
 from headgate.scenario.format.yamlfile import TEXT, Scalar, YamlFields, YamlNode, load_yaml
 
 _KEYS: Final = (*POLICY_KEYS, *ROLE_KEYS, "peers", "certificates", "identities", "steps", "expect", "story")
@@ -67,18 +71,20 @@ def load(path: Path, allowed: Allowed = EVERYTHING, keys_of: Mapping[str, str] |
     certificates = read_certificates(top, keys)
     first = _first(top, registered, ids, keys, coordinator(certificates.values(), keys))
     policy, state = applied(State(administrator=ADMINISTRATOR), first, "policy", functions)
-    register = _register(top, keys, policy, certificates)
-    steps, names = read_steps(top, state, ids, register)
-    check_fit(top, certificates.values(), names.types, state)
-    expect = read_expect(top.get("expect"), names)
+    providers = [change.provider for change in policy.changes if isinstance(change, SetProvider)]
+    identities = read_identities(top, keys, providers, certificates)
+    register = StoryRegister(state, keys, ids, certificates, identities, read_forged(top))
+    steps = read_steps(top, register)
+    check_fit(top, certificates.values(), register.types, state)
+    expect = read_expect(top.get("expect"), register)
     targets = {change.name: change.target for change in registered}
     notes = (*_values(top, state), *warnings(top, state, functions))
     named = StoryNames(
         principals=state.principals,
-        subscriptions=names.subscriptions,
-        events=names.events,
-        statements={**register.certificates, **register.identities},
-        types=names.types.every,
+        subscriptions=register.subscriptions,
+        events=register.events,
+        statements={**certificates, **identities},
+        types=register.types.every,
     )
     return Scenario(
         file=path,
@@ -91,9 +97,9 @@ def load(path: Path, allowed: Allowed = EVERYTHING, keys_of: Mapping[str, str] |
         notes=notes,
         statements=named.statements,
         forged=register.forged,
-        types=names.types,
-        lines=tuple(read_line(line, named) for line in names.lines),
-        narration=read_narration(top["story"], named) if "story" in top else None,
+        types=register.types,
+        lines=tuple(map(named.line, register.lines)),
+        narration=named.narration(top["story"]) if "story" in top else None,
     )
 
 
@@ -116,13 +122,6 @@ def _values(top: YamlFields, state: State) -> Iterator[str]:
         yield f"{place}: `{member}` in `{group}` is no principal; it counts as a value"
 
 
-def _register(top: YamlFields, keys: Keys, policy: Batch, certificates: Mapping[str, Certificate]) -> StoryRegister:
-    """The statements of the file."""
-    providers = [change.provider for change in policy.changes if isinstance(change, SetProvider)]
-    identities = read_identities(top, keys, providers, certificates)
-    return StoryRegister(keys, certificates, identities, read_forged(top))
-
-
 def _first(
     top: YamlFields, registered: tuple[RegisterPredicate, ...], ids: RuleIds, keys: Keys, root: str
 ) -> list[Placed]:
@@ -135,3 +134,74 @@ def _first(
     if "coordinator" not in top and root != keys.own:
         changes.append((SetCoordinator(root), top["certificates" if "certificates" in top else "principals"].place))
     return [*changes, *read_peers(top), *read_roles(top)]
+
+
+# -- what must come of it -------------------------------------------------------------------------------------
+
+_AUDITED: Final = re.compile(r"(entered|ended|refused):(.+)@[0-9]+")
+
+
+def read_expect(node: YamlNode | None, names: StoryRegister) -> Expect:
+    """The `expect` of a file; without one, nothing is delivered and nothing refused.
+
+    An expected view has values of the declared kinds, so that a time in another zone or `2` for `2.0` is the same.
+    """
+    fields = YamlFields() if node is None else node.fields(("deliveries", "rejected", "versions"), later=("signals",))
+    deliveries: dict[str, tuple[Expected, ...]] = {}
+    for id, events in fields.entries("deliveries"):
+        if id not in names.subscriptions:
+            events.refuse(f"no subscription `{brief(id)}`", "its id is that of a `subscribe` step")
+        deliveries[id] = tuple(_expected(one, names) for one in events.sequence())
+    rejected: dict[str, str] = {}
+    for id, reason in fields.entries("rejected"):
+        if id not in names.events and id not in names.subscriptions | names.shown | names.credentials:
+            reason.refuse(f"no event `{brief(id)}`", "its id is that of a `publish` step")
+        rejected[id] = read_reason(reason)
+    versions: dict[str, int] = {}
+    for id, version in fields.entries("versions"):
+        _type_of(id, version, names)
+        versions[id] = version.integer()
+    return Expect(deliveries, rejected, versions)
+
+
+def _type_of(id: str, node: YamlNode, names: StoryRegister) -> str:
+    """The type of an event of the file: one that a step publishes, or what an audited role makes of a credential."""
+    if id in names.events:
+        return names.events[id]
+    audited = _AUDITED.fullmatch(id)
+    if audited is None:
+        node.refuse(f"no event `{brief(id)}`", "its id is that of a `publish` step")
+    if audited[2] not in names.asked:
+        node.refuse(
+            f"no event `{brief(id)}`",
+            "events about audited roles are called by the id of an `enter` or `grant` step: `entered:ID@VERSION`",
+        )
+    return next(name for word, name in TYPES.items() if word == audited[1])
+
+
+def _expected(node: YamlNode, names: StoryRegister) -> Expected:
+    """A bare id, or one id with the whole view."""
+    if not isinstance(node.data, dict):
+        _type_of(node.text(), node, names)
+        return Expected(node.text())
+    fields = node.mapping()
+    if len(fields) != 1:
+        node.refuse("an expected delivery is an event id, or one id with its view", "write `{e1: {attribute: value}}`")
+    ((id, view),) = fields.items()
+    return Expected(id, _view(view, _type_of(id, view, names), names.types))
+
+
+def _view(node: YamlNode, type_name: str, types: Catalog) -> Mapping[str, object]:
+    view: dict[str, object] = {}
+    if type_name not in types:
+        return {name: value.plain() for name, value in node.mapping().items()}
+    kinds = types.attributes(type_name)
+    for name, value in node.mapping().items():
+        if name not in kinds:
+            known = ", ".join(f"`{a}`" for a in kinds) or "none"
+            value.refuse(f"`{type_name}` has no attribute `{brief(name)}`", f"its attributes are {known}")
+        try:
+            view[name] = conform(kinds[name], value.plain())
+        except TypeMismatch as error:
+            value.refuse(error.message, error.remedy)
+    return view

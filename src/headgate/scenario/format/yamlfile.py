@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeAlias, TypeVar, overload
@@ -29,6 +29,8 @@ MAX_DEPTH: Final = 50
 
 T = TypeVar("T")
 Scalar: TypeAlias = bool | int | float | str | None
+Reader: TypeAlias = Callable[["YamlNode"], T]
+"""Gives what a value of a file stands for, or refuses it."""
 
 _LINE: Final = re.compile(r"\bline ([1-9][0-9]{0,8})\b")
 _TAG: Final = "tag:yaml.org,2002:"
@@ -153,6 +155,10 @@ class YamlNode:
                 self.refuse(f"the key `{key}` is missing")
         return YamlFields(entries)
 
+    def record(self, readers: Mapping[str, Reader[Any]], required: Collection[str] = ()) -> dict[str, Any]:
+        """A mapping with these keys and no others, each that is given as its reader has it."""
+        return self.fields(readers, required).given(**readers)
+
     def plain(self) -> Any:
         """The data without places."""
         match self.data:
@@ -180,15 +186,15 @@ class YamlNode:
 class YamlFields(dict[str, YamlNode]):
     """The keys of a mapping that a file gives."""
 
-    def given(self, **readers: Callable[[YamlNode], Any]) -> dict[str, Any]:
+    def given(self, **readers: Reader[Any]) -> dict[str, Any]:
         """What is given of these keys, each as its reader has it: arguments for what has defaults."""
         return {key: read(self[key]) for key, read in readers.items() if key in self}
 
     @overload
-    def maybe(self, key: str, read: Callable[[YamlNode], T]) -> T | None: ...
+    def maybe(self, key: str, read: Reader[T]) -> T | None: ...
     @overload
-    def maybe(self, key: str, read: Callable[[YamlNode], T], default: T) -> T: ...
-    def maybe(self, key: str, read: Callable[[YamlNode], T], default: T | None = None) -> T | None:
+    def maybe(self, key: str, read: Reader[T], default: T) -> T: ...
+    def maybe(self, key: str, read: Reader[T], default: T | None = None) -> T | None:
         """A key as its reader has it; where it is left out, the default."""
         return read(self[key]) if key in self else default
 
@@ -205,6 +211,11 @@ TEXT: Final = YamlNode.text
 NAME: Final = YamlNode.name
 FLAG: Final = YamlNode.flag
 INTEGER: Final = YamlNode.integer
+
+
+def several_of(read: Reader[T]) -> Reader[tuple[T, ...]]:
+    """Reads a list of such values."""
+    return lambda node: tuple(map(read, node.sequence()))
 
 
 def nearest(key: str, known: Collection[str]) -> str:

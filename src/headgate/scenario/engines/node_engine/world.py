@@ -188,27 +188,25 @@ class NodeWorld:
 
     def _take(self, step: story.CommitStep) -> None:
         match step:
-            case story.SubscribeStep(_, subscriptions):
-                self._subscribe(subscriptions)
-            case story.UnsubscribeStep(_, id):
-                client = self._client(self._subscribers.get(id, self._keys.administrator))
+            case story.SubscribeStep():
+                self._subscribe(step.subscriptions)
+            case story.UnsubscribeStep():
+                client = self._client(self._subscribers.get(step.id, self._keys.administrator))
                 with _not_found_as(UnknownName):
-                    self._node.run(client.unsubscribe(id))
-            case story.ChangeStep(_, by):
-                client = self._client(by)
+                    self._node.run(client.unsubscribe(step.id))
+            case story.ChangeStep():
+                client = self._client(step.author)
                 self._node.run(client.change(_operations(step, self.state())))
-            case story.ConnectStep(_, principal, shown):
-                self._connect(principal, shown)
-            case story.RoleStep(_, changes.MirrorRole()):
+            case story.ConnectStep():
+                self._connect(step.principal, step.shown)
+            case story.RoleStep(request=changes.MirrorRole()):
                 self._heard_of_peers(step)
             case story.RoleStep():
                 self._ask(step, self.state())
-            case story.OtherStep():
-                self._other(step)
             case _:
-                assert_never(step)
+                self._other(step)
 
-    def _other(self, step: story.OtherStep) -> None:
+    def _other(self, step: story.CommitStep) -> None:
         match step.changes:
             case [changes.Advertise(principal, name)]:
                 self._node.run(self._client(principal).advertise(name))
@@ -220,11 +218,11 @@ class NodeWorld:
             case [changes.SetPeer() | changes.HearPeer(), *_] | []:
                 self._heard_of_peers(step)
             case others:
-                self._node.run(self._client(step.by).change([_operation(change) for change in others]))
+                self._node.run(self._client(step.author).change([_operation(change) for change in others]))
 
-    def _heard_of_peers(self, step: story.OtherStep | story.RoleStep) -> None:
+    def _heard_of_peers(self, step: story.CommitStep) -> None:
         """Put what a service of another domain says into the ledger, as the process does that follows it."""
-        batch = story.batch_of(step, self.state())
+        batch = step.batch(self.state())
         self._domain.commit(replace(batch, author=self._keys.administrator))
         if isinstance(step, story.RoleStep) and isinstance(step.request, changes.MirrorRole):
             self._credentials.add(step.request.id, step.request.id)
@@ -467,9 +465,8 @@ def _denied_not_hidden() -> Iterator[None]:
 
 def _operations(step: story.ChangeStep, state: State) -> list[dict[str, Any]]:
     """A change of policy: rules that are in force removed, then facts, then rolefiles, then rules added."""
-    in_force = {rule.id for rule in state.rules}
     return [
-        *({"op": "remove-rule", "id": id} for id in dict.fromkeys(step.remove) if id in in_force),
+        *({"op": "remove-rule", "id": id} for id in step.removed(state)),
         *map(_operation, step.changes),
         *({"op": "set-rolefile", "service": one.service, "text": one.text} for one in step.roles),
         *({"op": "add-rule", "rule": rule.body} for rule in step.add),
