@@ -13,7 +13,7 @@ from headgate.model.events import Draft
 from headgate.model.values import EPOCH
 from headgate.pipeline.paths import POINTS
 from headgate.scenario.engines.play import play
-from headgate.scenario.engines.spark_engine import SparkStage
+from headgate.scenario.engines.spark_engine import CrashingPipeline, SparkStage
 from headgate.scenario.format.file import load
 from headgate.scenario.run import ENGINES, EngineResult, judge, run_all
 
@@ -69,21 +69,21 @@ class Always:
 def test_a_crash_strikes_wherever_it_is_asked_to(spark: Any, tmp_path: Path, point: str) -> None:
     (tmp_path / "f.yaml").write_text(STORY)
     scenario = load(tmp_path / "f.yaml")
-    world = SparkStage(scenario, spark, tmp_path, Always(point))
+    world = SparkStage(scenario, tmp_path, lambda domain: CrashingPipeline(domain, spark, Always(point)))
     outcome = play(scenario, world)
     assert world.pipeline.struck == 1
     assert judge(scenario, outcome) == []
-    world.domain.close()
+    world.close()
 
 
 def test_a_crash_with_nothing_to_strike_strikes_what_comes_next(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(STORY.replace("  - crash: pipeline\n", ""))
     scenario = load(tmp_path / "f.yaml")
-    world = SparkStage(scenario, spark, tmp_path, Always("write"))
+    world = SparkStage(scenario, tmp_path, lambda domain: CrashingPipeline(domain, spark, Always("write")))
     play(scenario, world)
     world.crash()
     assert (world.pipeline.struck, world.domain.paths.fault.exists()) == (0, True)
     world.send(Draft("e3", "o", "a.T", {"i": 3}), "main", EPOCH)
     assert [got.event for got in world.deliveries()["s"]] == ["e1", "e2", "e3"]
     assert (world.pipeline.struck, world.domain.paths.fault.exists()) == (1, False)
-    world.domain.close()
+    world.close()

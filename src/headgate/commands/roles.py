@@ -99,7 +99,8 @@ class RoleService:
     requests: int
     secret: bytes
     clock: Callable[[], datetime]
-    random: Callable[[int], bytes] = secrets.token_bytes
+    new_id: Callable[[str], str] = lambda role: _readable_id(role, secrets.token_bytes(_ID_BYTES))
+    """What a membership of a role or an election to it is called that comes with no name of the client's."""
 
     def __post_init__(self) -> None:
         self._paces = Paces(self.requests)
@@ -373,12 +374,9 @@ class RoleService:
     def _id(self, asker: Asker, role: str, request: str | None, at: int) -> str:
         """A name that nobody guesses, with the role's for people to read; the same for the same request."""
         if request is None:
-            raw = self.random(_ID_BYTES)
-        else:
-            said = f"{asker.principal}\0{request}\0{at}".encode()
-            raw = hmac.digest(self.secret, said, "sha256")[:_ID_BYTES]
-        readable = re.sub(r"\W", "", role, flags=re.ASCII)[:_ID_NAME] or "role"
-        return f"{readable}-{b32encode(raw).decode().lower()}"
+            return self.new_id(role)
+        said = f"{asker.principal}\0{request}\0{at}".encode()
+        return _readable_id(role, hmac.digest(self.secret, said, "sha256")[:_ID_BYTES])
 
     def _check_until(self, until: datetime | None, now: datetime) -> None:
         if until is None:
@@ -390,6 +388,11 @@ class RoleService:
                 f"it would last longer than MAX_APPOINTMENT_SECONDS ({MAX_APPOINTMENT_SECONDS})",
                 remedy="choose an earlier `until`, or none",
             )
+
+
+def _readable_id(role: str, raw: bytes) -> str:
+    readable = re.sub(r"\W", "", role, flags=re.ASCII)[:_ID_NAME] or "role"
+    return f"{readable}-{b32encode(raw).decode().lower()}"
 
 
 def id_secret(key: PrivateKey) -> bytes:

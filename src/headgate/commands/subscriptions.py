@@ -54,9 +54,9 @@ def subscribe(ledger: LedgerAccess, wanted: Subscription, *, most: int) -> tuple
     return old, False
 
 
-def unsubscribe(ledger: LedgerAccess, principal: str, id: str) -> None:
-    """End a subscription."""
-    ledger.change(principal, [Unsubscribe(own_subscription(ledger, principal, id).id)])
+def unsubscribe(ledger: LedgerAccess, principal: str, name: str) -> None:
+    """End a subscription, by the ledger's name for it."""
+    ledger.change(principal, [Unsubscribe(_own(ledger, principal, name).id)])
 
 
 def known_subscription(ledger: LedgerAccess, principal: str, id: str) -> Subscription | None:

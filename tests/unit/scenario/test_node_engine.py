@@ -1,9 +1,13 @@
-"""The engine `node`: real gateways and clients on loopback, with the pipeline in process instead of Spark."""
+"""The engines `node` and `spark`, with the pipeline in process instead of Spark.
+
+One has real gateways and clients on loopback, the other asks the same of a domain by itself.
+"""
 
 from __future__ import annotations
 
 import json
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,7 @@ from headgate.pipeline.index.predicates import Sources
 from headgate.scenario.engines.node_engine.story_keys import AuditNames, IssuedCredentials, StoryVersions
 from headgate.scenario.engines.node_engine.world import NodeWorld
 from headgate.scenario.engines.play import ScenarioOutcome, play, run_decide
+from headgate.scenario.engines.spark_engine import SparkStage
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import Scenario
 from headgate.scenario.run import ENGINES, disagreements, judge, run_all
@@ -47,22 +52,67 @@ class InProcess:
         self._decider.close()
 
 
-def on_node(scenario: Scenario, directory: Path) -> ScenarioOutcome:
+def played(stage: type[NodeWorld | SparkStage], scenario: Scenario, directory: Path) -> ScenarioOutcome:
     directory.mkdir()
-    world = NodeWorld(scenario, directory, InProcess)
-    try:
+    with closing(stage(scenario, directory, InProcess)) as world:
         return play(scenario, world)
-    finally:
-        world.close()
+
+
+def on_node(scenario: Scenario, directory: Path) -> ScenarioOutcome:
+    return played(NodeWorld, scenario, directory)
 
 
 def differences(text: str, tmp_path: Path) -> list[str]:
-    """What is not as a story expects, and what the reference and a node disagree on."""
+    """What is not as a story expects, and what the reference disagrees on with a node, and with a domain alone."""
     (tmp_path / "story.yaml").write_text(HEAD + text)
     scenario = load(tmp_path / "story.yaml")
-    outcome, reference = on_node(scenario, tmp_path / "domain"), run_decide(scenario)
-    assert judge(scenario, reference) == []
-    return [*judge(scenario, outcome), *disagreements(reference, outcome, "node")]
+    reference = run_decide(scenario)
+    found = judge(scenario, reference)
+    for engine, stage in (("node", NodeWorld), ("spark", SparkStage)):
+        outcome = played(stage, scenario, tmp_path / engine)
+        found += [*judge(scenario, outcome), *disagreements(reference, outcome, engine)]
+    return found
+
+
+ROLES = """\
+principals: {o: {}, p: {}, q: {}}
+roles:
+  Desk: |
+    audit On
+    On(p) <-
+    Chair(p) <- On(p)*
+    Guest(p) <- On(p)* <| Chair(c)
+policy:
+  - {role: Desk.Chair(who), may: subscribe, type: a.T}
+  - {who: o, may: [publish, subscribe], type: a.T}
+  - {who: o, may: subscribe, type: headgate.roles.*}
+"""
+
+
+def test_what_is_asked_of_role_services_comes_to_the_same_with_a_node_and_without(tmp_path: Path) -> None:
+    story = f"""\
+{ROLES}
+steps:
+  - subscribe: [{{id: all, as: o, type: headgate.roles.Audited}}, {{id: s, as: p, type: a.T}}]
+  - grant: {{id: on-p, service: Desk, role: On, args: [p], to: p}}
+  - grant: {{id: on-q, service: Desk, role: On, args: [q], to: q, until: 50}}
+  - enter: {{id: chair, service: Desk, role: Chair, as: p, with: [on-p]}}
+  - publish: {{id: e1, as: o, type: a.T, event: {{i: 1}}}}
+  - assert: {{denied: {{reason: role-denied, step: {{enter: {{service: Desk, role: Chair, as: q, with: [on-p]}}}}}}}}
+  - assert: {{denied: {{step: {{revoke: {{id: on-p, by: q}}}}, reason: role-denied}}}}
+  - advance: 60
+  - assert: {{lacks: [q, Desk.On(q)], holds: [p, Desk.Chair(p)]}}
+  - unsubscribe: s
+  - subscribe: {{id: s, as: p, type: a.T}}
+  - revoke: on-p
+  - publish: {{id: e2, as: o, type: a.T, event: {{i: 2}}}}
+  - revoke: on-p                    # it has fallen already
+  - publish: {{id: e3, as: o, type: a.T, event: {{i: 3}}}}
+expect:
+  deliveries: {{s: [e1], all: ["entered:on-p@3", "entered:on-q@4", "ended:on-q@6", "ended:on-p@9"]}}
+  versions: {{e1: 5, e2: 9, e3: 10}}
+"""
+    assert differences(story, tmp_path) == []
 
 
 def test_an_id_that_its_principal_uses_again_is_read_to_its_end_both_times(tmp_path: Path) -> None:

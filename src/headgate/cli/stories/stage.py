@@ -22,7 +22,7 @@ import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -38,19 +38,17 @@ from headgate.cli.shared.common import Stopped
 from headgate.cli.stories import file_of
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.event_types import SignedTypes
-from headgate.commands.statements import Authority
 from headgate.decide.publish import type_check
 from headgate.lang.render import render_condition
 from headgate.ledger import StartingPoint
 from headgate.model.authority import Certificate, Identity, NetworkAuthority, Provider, RevocationList, Validity
-from headgate.model.changes import Batch, DeclareType, Revoke, SetProvider
+from headgate.model.changes import SetProvider
 from headgate.model.errors import EngineFailed, HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action
 from headgate.model.types import EventType
 from headgate.model.values import EPOCH, Value, plain
-from headgate.node.domain import Domain, Follower
-from headgate.node.statement_register import StatementRegister
+from headgate.node.domain import Domain
 from headgate.pipeline.deliveries import Delivered
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
@@ -77,12 +75,6 @@ KEY = f"{HIDDEN} hidden from this reader   {NOTHING} not sent to this reader"
 TICK: Final = 0.1
 """Seconds between two looks at what has been delivered."""
 
-_NOBODY: Final = ""
-"""The key of a service that issues for the domain; here every issuer has its own directory."""
-
-_STRANGERS: Final = 100
-"""Principals that may come by themselves."""
-
 _VOUCHED: Final = timedelta(hours=1)
 """How long a provider vouches for another."""
 
@@ -103,39 +95,32 @@ class NotAsTold(HeadgateError):
 class StoryWorld(DomainStage):
     """A domain that is kept: the world of a story, in which statements are signed if its scenario has signers."""
 
-    def __init__(self, directory: Path, scenario: Scenario, signers: Organisations | None, files: ExitStack) -> None:
+    def __init__(self, directory: Path, scenario: Scenario, signers: Organisations | None) -> None:
         first = scenario.steps[0]
         super().__init__(scenario, directory, first.to if isinstance(first, story.AdvanceStep) else EPOCH)
-        files.enter_context(self.domain)
-        self.note = ""
         self._signers = signers
-        follower = files.enter_context(closing(Follower(self.domain)))
-        register = files.enter_context(closing(StatementRegister(directory / StatementRegister.FILE)))
-        self._authority = Authority(
-            self.domain,
-            follower,
-            register,
-            own=_NOBODY,
-            audience=directory.name,
-            guests=_STRANGERS,
-            clock=lambda: self.now,
-        )
-        self._types = SignedTypes(self._authority, register)
 
-    def apply(self, batch: Batch) -> None:
-        """The next version; what is signed in this world comes with its signature."""
-        match batch.changes:
-            case (DeclareType(type),) if self._signers is not None:
-                self._types.declare(type.name, self._signers.define(type, self._scenario, self.now))
-            case (Revoke(revocations),) if self._signers is not None:
-                text = self._signers.revoke(revocations)
-                self._authority.hear(verify_revocations(text, now=self.now), followed=False)
-            case _:
-                super().apply(replace(batch, note=batch.note or self.note))
+    def declare(self, new: EventType) -> None:
+        """A type is declared, by the definition that its owner has signed."""
+        if self._signers is None:
+            super().declare(new)
+        else:
+            text = self._signers.define(new, self._scenario, self.now)
+            SignedTypes(self.authority, self.register).declare(new.name, text)
 
-    def show(self, key: str, statements: Sequence[str]) -> None:
-        """The holder of a key shows statements, and is let in with them."""
-        self._authority.take_up(key, self._authority.opened(statements))
+    def hear(self, revocations: RevocationList) -> None:
+        """An issuer's revocation list comes, as it has signed it."""
+        if self._signers is not None:
+            revocations = verify_revocations(self._signers.revoke(revocations), now=self.now)
+        super().hear(revocations)
+
+    def connect(self, step: story.ConnectStep) -> None:
+        """The holder of a key shows signed statements, and is let in with them."""
+        if self._signers is None:
+            super().connect(step)
+        else:
+            shown = self.authority.opened([self._signers.texts[id] for id in step.shown])
+            self.authority.take_up(self._signers.dids[step.principal], shown)
 
     def deliveries(self) -> dict[str, list[Got]]:
         """They are read from the store as they come."""
@@ -157,7 +142,7 @@ class Stage:
             scenario = load(scenario.file, keys_of=self.signers.dids)
         self.scenario = scenario
         self.place = directory / self.narration.domain
-        self.world = StoryWorld(self.place, scenario, self.signers, self._files)
+        self.world = self._files.enter_context(closing(StoryWorld(self.place, scenario, self.signers)))
         if self.signers is not None:
             self.signers.sign(scenario, self.world.now)
         self.board = Board(self.narration, scenario)
@@ -226,7 +211,9 @@ class Stage:
         step, line = self.scenario.steps[number], self.scenario.lines[number]
         before, published = self.world.domain.ledger.version, len(self.world.events)
         self.world.note = line.note
-        refusal = self._taken(step)
+        refusal = take_step(step, self.world, self.scenario, self._outcome)
+        if self._outcome.complaints:
+            raise NotAsTold(self._outcome.complaints[0])
         version = self.world.domain.ledger.version
         self.exhibits += [(exhibit, version) for exhibit in line.show]
         if number not in self.scenes:
@@ -239,24 +226,6 @@ class Stage:
         accepted = self.world.events[published:]
         self.board.rows += accepted
         return accepted[-1] if accepted else None
-
-    def _taken(self, step: story.Step) -> HeadgateError | None:
-        """Take a step; the refusal, if it was to be refused and was."""
-        inner = step.step if isinstance(step, story.DeniedStep) else step
-        if self.signers is None or not isinstance(inner, story.ConnectStep):
-            refusal = take_step(step, self.world, self.scenario, self._outcome)
-            if self._outcome.complaints:
-                raise NotAsTold(self._outcome.complaints[0])
-            return refusal
-        try:
-            self.world.show(self.signers.dids[inner.principal], [self.signers.texts[id] for id in inner.shown])
-        except HeadgateError as error:
-            if isinstance(step, story.DeniedStep) and error.code == step.reason:
-                return error
-            raise
-        if isinstance(step, story.DeniedStep):
-            raise NotAsTold(f"{step.place}: it was not refused with `{step.reason}`")
-        return None
 
     def called(self, text: str) -> str:
         """A text with the names that keys have in the story."""

@@ -270,7 +270,8 @@ async def subscribe(call: Call, body: wire.SubscriptionRequest) -> tuple[wire.Su
 @Operation("DELETE", "/v1/subscriptions/{id}", errors=(404, 422, 507))
 async def unsubscribe(call: Call) -> None:
     """Unsubscribe."""
-    await call.run(subscribing.unsubscribe, call.gateway.ledger, call.principal, call.named("id"))
+    name = ledger_id(call.principal, call.named("id"))
+    await call.run(subscribing.unsubscribe, call.gateway.ledger, call.principal, name)
 
 
 @Operation("GET", "/v1/subscriptions/{id}/restriction", errors=(404, 422))

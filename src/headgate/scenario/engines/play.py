@@ -1,15 +1,16 @@
 """Playing a scenario: the steps in order, on whichever stage carries them out.
 
-Guarantees: all engines are put through the same steps by the same code. An engine that carries out steps is a
-`StoryStage`; one that applies batches is a `LocalStage`, which does what a gateway does around them. A step that is
-refused makes no version and the story goes on. Every refusal is noted; one that the file did not ask for is a
-complaint that names its file and line. The reference decision (`DecideStage`) starts no JVM and writes nothing.
+Guarantees: all engines are put through the same steps by the same code. An engine is a `StoryStage`; one without a
+gateway is a `LocalStage`, which does what a gateway does around what is asked. A step that is refused makes no version
+and the story goes on. Every refusal is noted; one that the file did not ask for is a complaint that names its file and
+line. The reference decision (`DecideStage`) starts no JVM and writes nothing.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Protocol, assert_never
@@ -22,7 +23,7 @@ from headgate.decide.rolebook import fit
 from headgate.decide.views import may_connect
 from headgate.lang.render import render_membership, render_role
 from headgate.model.changes import Batch, EnterRole, Settle, Tick
-from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError, RoleDenied
+from headgate.model.errors import BadScenario, ConnectDenied, GovernDenied, HeadgateError, NotFound, RoleDenied
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
@@ -97,6 +98,16 @@ class StoryStage(Protocol):
 
     def deliveries(self) -> dict[str, list[Got]]:
         """Everything that was delivered, by subscription id; every subscription there was is listed."""
+
+
+class StoryPipeline(Protocol):
+    """What decides on deliveries, and may be made to fail."""
+
+    def crash(self) -> None:
+        """Fail, and start again."""
+
+    def finish(self) -> None:
+        """Decide everything there is."""
 
 
 def play(scenario: story.Scenario, stage: StoryStage) -> ScenarioOutcome:
@@ -176,7 +187,7 @@ def _try(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) -> 
 
 
 class LocalStage(ABC):
-    """A stage that applies batches, with what a gateway does around it: who may connect, the clock, and audits."""
+    """A stage without a gateway, with what one does around what is asked: who may connect, the clock, and audits."""
 
     def __init__(self, scenario: story.Scenario, now: datetime = EPOCH) -> None:
         self._scenario = scenario
@@ -192,8 +203,16 @@ class LocalStage(ABC):
         """Why a membership ended."""
 
     @abstractmethod
-    def apply(self, batch: Batch) -> None:
-        """Apply a batch as one version, or refuse it."""
+    def commit(self, batch: Batch) -> None:
+        """Make a version of a batch, or refuse it."""
+
+    @abstractmethod
+    def carry_out(self, step: story.CommitStep) -> None:
+        """Make a version of a step by someone who may connect, or refuse it."""
+
+    @abstractmethod
+    def expire(self, at: datetime) -> None:
+        """Make a version without what has ended by now."""
 
     @abstractmethod
     def send(self, draft: Draft, stream: str, at: datetime) -> Event:
@@ -208,21 +227,20 @@ class LocalStage(ABC):
 
     def begin(self, policy: Batch) -> None:
         """Put the first batch in force."""
-        self.apply(policy)
+        self.commit(policy)
 
     def take(self, step: story.CommitStep) -> None:
-        """Apply the batch of a step, if whoever takes it may connect; a refused entry is audited."""
+        """Carry out a step, if whoever takes it may connect; a refused entry is audited."""
+        self._check_connected(step)
+        before = self.state()
         try:
-            self._check_connected(step)
-            batch = step.batch(self.state())
-            if isinstance(step, story.ConnectStep):
-                _check_may_connect(next_state(self.state(), batch, self._scenario.functions), step.principal)
-            self._commit(batch)
+            self.carry_out(step)
         except RoleDenied as refusal:
             if isinstance(step, story.RoleStep) and isinstance(step.request, EnterRole):
-                draft = audit.refusal(self.state(), step.request, refusal.failure)
+                draft = audit.refusal(before, step.request, refusal.failure)
                 self._audit([] if draft is None else [draft])
             raise
+        self._audit_turns(before)
 
     def publish(self, step: story.PublishStep) -> int:
         """Have an event accepted."""
@@ -236,25 +254,23 @@ class LocalStage(ABC):
     def tick(self, at: datetime, *, ends: bool) -> None:
         """A version, if something declared ends or the clock takes a role."""
         self.now = at
-        batch = Batch(self._scenario.policy.author, (Tick(at),))
-        if ends or self._turns(batch):
-            self._commit(batch)
+        before = self.state()
+        if ends or self._turns(before, Batch(before.administrator, (Tick(at),))):
+            self.expire(at)
+            self._audit_turns(before)
 
     def wrong(self, claim: story.Claim, at: datetime) -> str | None:
         """What is wrong about a claim."""
         return wrong(claim, self.state(), at)
 
-    def _turns(self, batch: Batch) -> bool:
+    def _turns(self, before: State, batch: Batch) -> bool:
         """Does a batch change who holds what?"""
-        before = self.state()
         if not before.roles.memberships and not before.roles.elections:
             return False
         return turned_roles(before, next_state(before, batch, self._scenario.functions))
 
-    def _commit(self, batch: Batch) -> None:
-        """Commit a batch; what it makes of audited roles is published."""
-        before = self.state()
-        self.apply(batch)
+    def _audit_turns(self, before: State) -> None:
+        """Publish what a version made of audited roles."""
         after = self.state()
         gone = [id for id in before.roles.memberships if id not in after.roles.memberships]
         turns = audit.turned(before, after, [(id, self.why(id)) for id in gone])
@@ -270,7 +286,7 @@ class LocalStage(ABC):
         if isinstance(step, story.UnsubscribeStep) and step.id in state.subscriptions:
             callers = (state.subscriptions[step.id].principal,)
         for principal in callers:
-            _check_may_connect(state, principal)
+            check_may_connect(state, principal)
 
 
 def turned_roles(before: State, after: State) -> bool:
@@ -279,7 +295,17 @@ def turned_roles(before: State, after: State) -> bool:
     return (new.memberships, new.elections) != (old.memberships, old.elections)
 
 
-def _check_may_connect(state: State, principal: str) -> None:
+@contextmanager
+def not_found_as(kind: type[HeadgateError], **details: str) -> Iterator[None]:
+    """A domain does not tell strangers what is there; the format tells that it is not theirs, or not there."""
+    try:
+        yield
+    except NotFound as error:
+        raise kind(error.message, remedy=error.remedy, **details) from None
+
+
+def check_may_connect(state: State, principal: str) -> None:
+    """Refuse a principal whom a gateway would not let in."""
     if principal != OURSELVES and not may_connect(state, principal):
         raise ConnectDenied(
             f"`{principal}` may not connect", remedy="a rule or a certificate with `connect` on the network lets it in"
@@ -364,7 +390,18 @@ class DecideStage(LocalStage):
         """The newest state."""
         return self.states[-1]
 
-    def apply(self, batch: Batch) -> None:
+    def carry_out(self, step: story.CommitStep) -> None:
+        """The batch of the step, if whoever connects by it may then."""
+        batch = step.batch(self.state())
+        if isinstance(step, story.ConnectStep):
+            check_may_connect(next_state(self.state(), batch, self.functions), step.principal)
+        self.commit(batch)
+
+    def expire(self, at: datetime) -> None:
+        """The clock takes what it takes."""
+        self.commit(Batch(self.state().administrator, (Tick(at),)))
+
+    def commit(self, batch: Batch) -> None:
         """The next version."""
         made = transition(self.states[-1], batch, book=self.book, functions=self.functions, now=self.now)
         now, self.book = made.after, made.book

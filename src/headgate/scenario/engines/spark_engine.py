@@ -8,34 +8,121 @@ does next; each strikes once.
 from __future__ import annotations
 
 import random
+import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, nullcontext, suppress
+from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from headgate.commands import event_types
+from headgate.commands.commit import LedgerAccess
 from headgate.commands.delivery.local import read_deliveries
+from headgate.commands.expiry import StandingClock
 from headgate.commands.publishing.local import LocalPublisher
+from headgate.commands.role_certificates import Asker, RoleCertificates
+from headgate.commands.roles import RoleService
+from headgate.commands.statements import Authority
+from headgate.commands.subscriptions import subscribe, unsubscribe
+from headgate.model import changes
+from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import Batch
-from headgate.model.errors import HeadgateError
+from headgate.model.errors import BadDefinition, HeadgateError, NotFound, RoleDenied
 from headgate.model.events import Draft, Event
+from headgate.model.roles import RoleBook
 from headgate.model.state import State
+from headgate.model.types import EventType
 from headgate.model.values import EPOCH
-from headgate.node.domain import Domain
+from headgate.node.domain import Domain, Follower
+from headgate.node.statement_register import StatementRegister
 from headgate.pipeline.paths import POINTS
-from headgate.scenario.engines.play import Got, LocalStage, ScenarioOutcome, play
-from headgate.scenario.format.story import ADMINISTRATOR, Scenario
+from headgate.scenario.engines.play import (
+    Got,
+    LocalStage,
+    ScenarioOutcome,
+    StoryPipeline,
+    StoryStage,
+    not_found_as,
+    play,
+)
+from headgate.scenario.format import story
+from headgate.trust.keys import PrivateKey
+from headgate.trust.presented import PresentedStatements
+from headgate.trust.role_keys import FileStore, RollingTable
+
+_NOBODY: Final = ""
+"""The key of a service that issues for the domain: in a story every issuer has its own."""
+_STRANGERS: Final = 100
+"""Principals that may come by themselves."""
+_UNPACED: Final = sys.maxsize
+"""How much may be asked for: the clock of a story may stand, so that all of it is one minute."""
 
 
 class DomainStage(LocalStage):
-    """A domain in a directory, which applies batches and takes in events."""
+    """A domain in a directory, of which everything is asked by the functions that its gateways ask (`commands`).
 
-    def __init__(self, scenario: Scenario, directory: Path, now: datetime = EPOCH) -> None:
+    Ids of subscriptions and credentials are those of the file, and every step makes one version.
+    """
+
+    def __init__(self, scenario: story.Scenario, directory: Path, now: datetime = EPOCH) -> None:
         super().__init__(scenario, now)
-        self.domain = Domain.create(directory, lambda: self.now, administrator=ADMINISTRATOR)
-        self.publisher = LocalPublisher(self.domain, advertise=False)  # `versions:` are those of the file's own steps
+        self.domain = Domain.create(directory, self.clock, administrator=story.ADMINISTRATOR)
+        self.note = ""
+        """What versions say of themselves that are made by a batch."""
         self.events: list[Event] = []
+        self.publisher = LocalPublisher(self.domain, advertise=False)  # `versions:` are those of the file's own steps
+        self.follower = Follower(self.domain)
+        self.register = StatementRegister(directory / StatementRegister.FILE)
+        self.ledger = LedgerAccess(self.domain, self.follower)
+        self.standing = StandingClock(self.domain, self.follower, self.clock)
+        self.authority = Authority(
+            self.domain,
+            self.follower,
+            self.register,
+            own=_NOBODY,
+            audience=directory.name,
+            guests=_STRANGERS,
+            clock=self.clock,
+        )
+        self._unheard: dict[str, RevocationList] = {}
+        """Revocation lists that the domain had no use for when they came, by issuer."""
+        self._new_id = ""
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self.register.close()
+        self.follower.close()
+        self.domain.close()
+
+    def clock(self) -> datetime:
+        """What the clock says."""
+        return self.now
+
+    @cached_property
+    def _key(self) -> PrivateKey:
+        """The key of whoever signs certificates about roles, and asks for them: here nobody has to prove it."""
+        return PrivateKey.generate()
+
+    @cached_property
+    def roles(self) -> RoleService:
+        """The role services."""
+        directory = self.domain.paths.ledger.parent / "role-keys"
+        directory.mkdir(mode=0o700)
+        store, own = FileStore(directory), self._key.public.did
+        certificates = RoleCertificates(
+            RollingTable(self._key, store), store, own=own, audience=directory.name, lasting=timedelta(days=1)
+        )
+        return RoleService(
+            self.domain,
+            self.follower,
+            certificates,
+            requests=_UNPACED,
+            secret=b"",
+            clock=self.clock,
+            new_id=lambda _role: self._new_id,
+        )
 
     def state(self) -> State:
         """The newest state."""
@@ -45,22 +132,134 @@ class DomainStage(LocalStage):
         """Why a membership ended."""
         return next((reason for _, reason in reversed(self.domain.ledger.endings(id))), "")
 
-    def apply(self, batch: Batch) -> None:
-        """The next version."""
-        self.domain.commit(batch)
-
     def send(self, draft: Draft, stream: str, at: datetime) -> Event:
         """Admit an event at the newest version, and place it."""
         self.events.append(self.publisher.publish(draft, stream=stream, now=at))
         return self.events[-1]
 
+    def commit(self, batch: Batch) -> None:
+        """The next version."""
+        self.ledger.change(batch.author, batch.changes, batch.note or self.note)
+
+    def expire(self, at: datetime) -> None:  # noqa: ARG002 - the clock says it
+        """The domain lets fall what has ended; a moment of the story is a version, even if nothing has."""
+        with self._one_version():
+            self.standing.settle()
+
+    @contextmanager
+    def _one_version(self) -> Iterator[None]:
+        """Whatever is done makes a version, even if it changes nothing."""
+        before = self.state()
+        yield
+        if self.state().version == before.version:
+            self.commit(Batch(before.administrator))
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def carry_out(self, step: story.CommitStep) -> None:
+        """Ask it of the domain, as a gateway does for its clients."""
+        batch = step.batch(self.state())
+        with self._one_version():
+            match step, batch.changes:
+                case story.ConnectStep(), _:
+                    self.connect(step)
+                case story.RoleStep(), [changes.MirrorRole()]:
+                    self.commit(batch)
+                case story.RoleStep(), [request]:
+                    self._ask(request, self.state().roles)
+                case _, [changes.Subscribe(wanted)] if wanted.id not in self.state().subscriptions:
+                    subscribe(self.ledger, wanted, most=_UNPACED)
+                case _, [changes.Unsubscribe(id)] if id in self.state().subscriptions:
+                    unsubscribe(self.ledger, batch.author, id)
+                case _, [changes.Advertise(principal, name)]:
+                    event_types.advertise(self.ledger, principal, name)
+                case _, [changes.Unadvertise(principal, name)]:
+                    with suppress(NotFound):  # what is not advertised is taken back without effect
+                        event_types.unadvertise(self.ledger, principal, name)
+                case _, [changes.DeclareType(new)]:
+                    self.declare(new)
+                case _, [changes.RetireType(name)]:
+                    event_types.retire(self.ledger, batch.author, name)
+                case _, [changes.Revoke(revocations)]:
+                    self.hear(revocations)
+                case _:
+                    self.commit(batch)
+
+    def declare(self, new: EventType) -> None:
+        """The administrator declares a type."""
+        event_types.declare(self.ledger, story.ADMINISTRATOR, new)
+
+    def connect(self, step: story.ConnectStep) -> None:
+        """A principal shows statements, with the revocation lists that go with them; nothing here is signed."""
+        statements = [self._scenario.statements[id] for id in step.shown]
+        issuers = dict.fromkeys(one.issuer for one in statements)
+        bag = PresentedStatements(
+            certificates=tuple(one for one in statements if isinstance(one, Certificate)),
+            identities=tuple(one for one in statements if isinstance(one, Identity)),
+            lists=tuple(self._unheard[issuer] for issuer in issuers if issuer in self._unheard),
+        )
+        self.authority.take_up(self.state().key_of(step.principal), bag)
+
+    def hear(self, revocations: RevocationList) -> None:
+        """An issuer's revocation list comes; one that nothing rests on is kept for when something is shown."""
+        self._unheard.pop(revocations.issuer, None)
+        try:
+            self.authority.hear(revocations, followed=False)
+        except NotFound:
+            self._unheard[revocations.issuer] = revocations
+
+    def _ask(self, request: changes.Change, book: RoleBook) -> None:
+        """Ask something of a role service; what it does by itself is the administrator's."""
+        roles, ask = self.roles, self._asker
+        match request:
+            case changes.GrantRole(id, service, role, args, to, instance, appointment, until):
+                self._name(id, book)
+                place = service, instance
+                roles.grant(ask(None), place, (role, args), to, appointment=appointment, until=until)
+            case changes.EnterRole(id, service, role, args, principal, using, _, instance, origin):
+                self._name(id, book)
+                roles.enter(ask(principal, origin), (service, instance), [(role, args)], using, None)
+            case changes.ElectRole(id, service, role, args, principal, using) as asked:
+                self._name(id, book)
+                roles.elect(
+                    ask(principal),
+                    (service, asked.instance),
+                    (role, args),
+                    using,
+                    asked.required,
+                    until=asked.until,
+                    revoke_on_exit=asked.revoke_on_exit,
+                )
+            case changes.RevokeRole() | changes.ReinstateRole() as asked:
+                place = asked.service, asked.instance
+                roles.by_role(type(asked), ask(asked.principal), place, (asked.role, asked.args), asked.using)
+            case changes.PassRevocation(id, by, to):
+                # One that has ended is not found, whoever asks.
+                with not_found_as(RoleDenied, failure="misuse") if id in book.elections else nullcontext():
+                    roles.pass_on(ask(by), id, to)
+            case changes.EndCredential(id, by):
+                with not_found_as(RoleDenied, failure="misuse"):
+                    if by is not None and id in book.memberships:
+                        roles.leave(ask(by), id)
+                    else:
+                        roles.revoke(ask(by), id=id)
+
+    def _asker(self, principal: str | None, origin: str | None = None) -> Asker:
+        return Asker(principal or story.ADMINISTRATOR, self._key.public.did, origin)
+
+    def _name(self, id: str, book: RoleBook) -> None:
+        """What is asked for next has this id, which must be free."""
+        if book.credential(id) is not None:
+            raise BadDefinition(f"`{id}` already names a membership or election", remedy="choose another id")
+        self._new_id = id
+
 
 class SparkStage(DomainStage):
-    """A domain in a directory, and its streaming query on a Spark session."""
+    """Such a domain, and the pipeline that decides on its deliveries."""
 
-    def __init__(self, scenario: Scenario, session: Any, directory: Path, choice: random.Random) -> None:
+    def __init__(self, scenario: story.Scenario, directory: Path, pipeline: Callable[[Domain], StoryPipeline]) -> None:
         super().__init__(scenario, directory)
-        self.pipeline = CrashingPipeline(self.domain, session, choice)
+        self.pipeline = pipeline(self.domain)
         for name, target in scenario.predicates.items():
             self.domain.register_predicate(name, target, scenario.file.parent)
 
@@ -82,26 +281,30 @@ class SparkStage(DomainStage):
         return deliveries
 
 
-def run_spark(scenario: Scenario, session: Any, seed: int) -> ScenarioOutcome:
-    """A scenario on the pipeline; the seed and the file's name choose where crashes strike."""
-    with story_directory() as directory:
-        stage = SparkStage(scenario, session, directory, choice_of(scenario, seed))
-        try:
-            return play(scenario, stage)
-        finally:
-            stage.domain.close()
+class ClosableStage(StoryStage, Protocol):
+    """A stage with files and processes of its own."""
+
+    def close(self) -> None:
+        """Let go of them."""
 
 
-def choice_of(scenario: Scenario, seed: int) -> random.Random:
-    """What chooses where crashes strike."""
-    return random.Random(f"{seed}:{scenario.file.name}")  # noqa: S311
+def run_on_spark(
+    stage: Callable[[story.Scenario, Path, Callable[[Domain], StoryPipeline]], ClosableStage],
+    scenario: story.Scenario,
+    session: Any,
+    seed: int,
+) -> ScenarioOutcome:
+    """A scenario in a directory that is gone with it; the seed and the file's name choose where crashes strike."""
+    choice = random.Random(f"{seed}:{scenario.file.name}")  # noqa: S311
+    with tempfile.TemporaryDirectory(prefix="headgate-", ignore_cleanup_errors=True) as directory:
+        world = stage(scenario, Path(directory), lambda domain: CrashingPipeline(domain, session, choice))
+        with closing(world):
+            return play(scenario, world)
 
 
-@contextmanager
-def story_directory() -> Iterator[Path]:
-    """A directory for the domain of a story, which is gone with it."""
-    with tempfile.TemporaryDirectory(prefix="headgate-", ignore_cleanup_errors=True) as name:
-        yield Path(name)
+def run_spark(scenario: story.Scenario, session: Any, seed: int) -> ScenarioOutcome:
+    """A scenario on a domain and the pipeline, without a gateway."""
+    return run_on_spark(SparkStage, scenario, session, seed)
 
 
 _STRUCK: Final = "struck at `"

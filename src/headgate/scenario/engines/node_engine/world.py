@@ -13,12 +13,12 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final, Protocol, assert_never
+from typing import Any, Final, assert_never
 
 from headgate.client.aio import Client
 from headgate.client.errors import SubscriptionEnded
@@ -46,21 +46,11 @@ from headgate.model.values import Kind, Value, conform
 from headgate.node.domain import Domain
 from headgate.scenario.engines.node_engine.served_node import MAIN, ServedNode
 from headgate.scenario.engines.node_engine.story_keys import AuditNames, IssuedCredentials, StoryKeys, StoryVersions
-from headgate.scenario.engines.play import Got, turned_roles, wrong
+from headgate.scenario.engines.play import Got, StoryPipeline, not_found_as, turned_roles, wrong
 from headgate.scenario.format import story
 
 _LOOK_SECONDS: Final = 0.01
 """How often it is looked whether the gateway has published what became of roles."""
-
-
-class StoryPipeline(Protocol):
-    """What decides on deliveries, and may be made to fail."""
-
-    def crash(self) -> None:
-        """Fail, and start again."""
-
-    def finish(self) -> None:
-        """Decide everything there is."""
 
 
 class NodeWorld:
@@ -192,7 +182,7 @@ class NodeWorld:
                 self._subscribe(step.subscriptions)
             case story.UnsubscribeStep():
                 client = self._client(self._subscribers.get(step.id, self._keys.administrator))
-                with _not_found_as(UnknownName):
+                with not_found_as(UnknownName):
                     self._node.run(client.unsubscribe(step.id))
             case story.ChangeStep():
                 client = self._client(step.author)
@@ -263,7 +253,7 @@ class NodeWorld:
             case changes.PassRevocation(election, by, to):
                 # One that has ended is not found, whoever asks.
                 client, election = self._client(by), known.node_id(election)
-                with _denied_not_hidden() if election in state.roles.elections else nullcontext():
+                with not_found_as(RoleDenied, failure="misuse") if election in state.roles.elections else nullcontext():
                     run(client.roles.pass_revocation(election, to))
             case changes.RevokeRole() | changes.ReinstateRole() as asked:
                 roles = self._client(asked.principal).roles
@@ -278,7 +268,7 @@ class NodeWorld:
         client = self._administrator if by is None else self._client(by)
         if id not in state.roles.memberships and id not in state.roles.elections:
             return
-        with _denied_not_hidden():
+        with not_found_as(RoleDenied, failure="misuse"):
             if by is not None and id in state.roles.memberships:
                 self._node.run(client.roles.exit(id))
             else:
@@ -406,15 +396,6 @@ class NodeWorld:
             self._unheard[revocations.issuer] = text
 
 
-@contextmanager
-def _not_found_as(kind: type[HeadgateError]) -> Iterator[None]:
-    """What a gateway does not find is, in the format, a name that is not there."""
-    try:
-        yield
-    except NotFound as error:
-        raise kind(error.message, remedy=error.remedy) from None
-
-
 PATIENCE: Final = 120.0
 """Seconds within which everything that was decided must come."""
 MOST: Final = 1_000
@@ -452,15 +433,6 @@ class Reader:
 def view_of(delivery: Delivery, kinds: Mapping[str, Kind]) -> dict[str, Value]:
     """A delivery's attributes, as the kinds that their type gives them."""
     return {name: None if value is None else conform(kinds[name], value) for name, value in delivery.data.items()}
-
-
-@contextmanager
-def _denied_not_hidden() -> Iterator[None]:
-    """A gateway does not tell strangers that a credential is there; the format tells that it is not theirs."""
-    try:
-        yield
-    except NotFound as error:
-        raise RoleDenied(error.message, failure="misuse", remedy=error.remedy) from None
 
 
 def _operations(step: story.ChangeStep, state: State) -> list[dict[str, Any]]:
