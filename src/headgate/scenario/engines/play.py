@@ -186,17 +186,13 @@ def _try(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) -> 
     return None
 
 
-class LocalStage(ABC):
+class LocalStage(StoryStage, ABC):
     """A stage without a gateway, with what one does around what is asked: who may connect, the clock, and audits."""
 
     def __init__(self, scenario: story.Scenario, now: datetime = EPOCH) -> None:
         self._scenario = scenario
         self.now = now
         """What the clock says."""
-
-    @abstractmethod
-    def state(self) -> State:
-        """What is in force now."""
 
     @abstractmethod
     def why(self, id: str) -> str:
@@ -218,11 +214,7 @@ class LocalStage(ABC):
     def send(self, draft: Draft, stream: str, at: datetime) -> Event:
         """Accept an event, or refuse it."""
 
-    @abstractmethod
-    def deliveries(self) -> dict[str, list[Got]]:
-        """Everything that was delivered, by subscription id; every subscription there was is listed."""
-
-    def crash(self) -> None:  # noqa: B027 - there may be none
+    def crash(self) -> None:
         """Let the pipeline fail, and start again."""
 
     def begin(self, policy: Batch) -> None:

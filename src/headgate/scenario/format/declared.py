@@ -20,23 +20,7 @@ from typing import Final, TypeAlias, TypeVar
 from headgate.decide.truth import PredicateFunction
 from headgate.lang import parse_condition
 from headgate.lang.rolefile import parse_event_policy, parse_representative, parse_rolefile
-from headgate.model.changes import (
-    AddMember,
-    AddRow,
-    Batch,
-    Change,
-    DeclareGroup,
-    DeclarePrincipal,
-    DeclareRelation,
-    DeclareType,
-    RegisterPredicate,
-    SetEventPolicy,
-    SetKey,
-    SetPolicyRule,
-    SetPrivate,
-    SetRepresentative,
-    SetRolefile,
-)
+from headgate.model import changes as ledger
 from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError, NotSupportedYet
 from headgate.model.expressions import Condition
 from headgate.model.rights import Action, Effect
@@ -56,7 +40,7 @@ POLICY_KEYS: Final = (
 )  # fmt: skip
 """The keys of a policy: those of a scenario file without its story."""
 
-Placed: TypeAlias = tuple[Change, SourcePlace]
+Placed: TypeAlias = tuple[ledger.Change, SourcePlace]
 """A change and where it is written."""
 
 _TARGET: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
@@ -96,7 +80,7 @@ def connect_open(node: YamlNode | None, *, default: bool) -> bool:
 
 
 def declared(
-    top: YamlFields, registered: Sequence[RegisterPredicate], ids: RuleIds, administrator: str
+    top: YamlFields, registered: Sequence[ledger.RegisterPredicate], ids: RuleIds, administrator: str
 ) -> list[Placed]:
     """Everything that a policy declares, and last its rules."""
     changes: list[Placed] = [
@@ -105,7 +89,7 @@ def declared(
         *_relations(top),
         *((read_type(name, node), node.place) for name, node in top.entries("types")),
     ]
-    changes += [(SetPrivate(name.text(), True), name.place) for name in top.each("private")]
+    changes += [(ledger.SetPrivate(name.text(), True), name.place) for name in top.each("private")]
     if "predicates" in top:
         changes += [(change, top["predicates"].place) for change in registered]
     for rule in read_rules(top.each("policy"), ids, attested=top.maybe("attested", FLAG, False)):
@@ -117,9 +101,9 @@ def declared(
 
 def applied(
     before: State, changes: Sequence[Placed], note: str, functions: Mapping[str, PredicateFunction] | None = None
-) -> tuple[Batch, State]:
+) -> tuple[ledger.Batch, State]:
     """The changes as one batch, and the state it makes; or why there is none, and where."""
-    batch = Batch(before.administrator, tuple(change for change, _ in changes), note)
+    batch = ledger.Batch(before.administrator, tuple(change for change, _ in changes), note)
     try:
         return batch, next_state(before, batch, functions)
     except HeadgateError:
@@ -128,13 +112,13 @@ def applied(
     raise AssertionError("unreachable")
 
 
-def _culprit(before: State, batch: Batch, functions: Mapping[str, PredicateFunction] | None) -> int:
+def _culprit(before: State, batch: ledger.Batch, functions: Mapping[str, PredicateFunction] | None) -> int:
     """The first change that is refused: the end of the shortest prefix that cannot be applied."""
     low, high = 0, len(batch.changes)
     while high - low > 1:
         middle = (low + high) // 2
         try:
-            next_state(before, Batch(batch.author, batch.changes[:middle]), functions)
+            next_state(before, ledger.Batch(batch.author, batch.changes[:middle]), functions)
             low = middle
         except HeadgateError:
             high = middle
@@ -146,31 +130,31 @@ def _principals(top: YamlFields, administrator: str) -> Iterator[Placed]:
         fields = YamlFields() if node.data is None else node.fields(("attributes", "key", "policy_rule"))
         attributes: dict[str, Value] = {key: value.scalar() for key, value in fields.entries("attributes")}
         if name != administrator:
-            yield DeclarePrincipal(name, attributes), node.place
+            yield ledger.DeclarePrincipal(name, attributes), node.place
         elif fields.keys() != {"key"}:
             node.refuse(f"`{name}` is the domain's own principal", "choose another name, or give it a `key` alone")
         if "key" in fields:
-            yield SetKey(name, fields["key"].text()), fields["key"].place
+            yield ledger.SetKey(name, fields["key"].text()), fields["key"].place
         if "policy_rule" in fields:
-            yield SetPolicyRule(name, read_condition(fields["policy_rule"])), fields["policy_rule"].place
+            yield ledger.SetPolicyRule(name, read_condition(fields["policy_rule"])), fields["policy_rule"].place
 
 
 def _groups(top: YamlFields, administrator: str) -> Iterator[Placed]:
     is_open = _open(top)
     for name, node in top.entries("groups"):
-        yield DeclareGroup(name, is_open(name)), node.place
+        yield ledger.DeclareGroup(name, is_open(name)), node.place
     named = {name for key in ("principals", "groups") for name, _ in top.entries(key)} | {administrator}
     for name, node in top.entries("groups"):
         for member in node.sequence():
-            yield AddMember(name, member.text(), member.text() not in named), member.place
+            yield ledger.AddMember(name, member.text(), member.text() not in named), member.place
 
 
 def _relations(top: YamlFields) -> Iterator[Placed]:
     is_open = _open(top)
     for name, node in top.entries("relations"):
-        yield DeclareRelation(name, is_open(name)), node.place
+        yield ledger.DeclareRelation(name, is_open(name)), node.place
         for row in node.sequence():
-            yield AddRow(name, tuple(value.scalar() for value in row.sequence())), row.place
+            yield ledger.AddRow(name, tuple(value.scalar() for value in row.sequence())), row.place
 
 
 def _open(top: YamlFields) -> Callable[[str], bool]:
@@ -183,7 +167,7 @@ def _open(top: YamlFields) -> Callable[[str], bool]:
     return names.__contains__
 
 
-def read_type(name: str, node: YamlNode) -> DeclareType:
+def read_type(name: str, node: YamlNode) -> ledger.DeclareType:
     """A type as it is written under its name."""
     fields = node.fields(("owner", "extends", "attributes", "key"), required=("owner",))
     attributes = {}
@@ -193,12 +177,12 @@ def read_type(name: str, node: YamlNode) -> DeclareType:
         attributes[attribute] = _KINDS[kind.data]
     parent, key = fields.maybe("extends", TEXT), tuple(map(TEXT, fields.each("key")))
     with placed(node.place):
-        return DeclareType(EventType(name, fields["owner"].text(), attributes, parent, key))
+        return ledger.DeclareType(EventType(name, fields["owner"].text(), attributes, parent, key))
 
 
 def read_predicates(
     top: YamlFields, beside: Path, within: Path, allowed: Allowed
-) -> tuple[tuple[RegisterPredicate, ...], Mapping[str, PredicateFunction]]:
+) -> tuple[tuple[ledger.RegisterPredicate, ...], Mapping[str, PredicateFunction]]:
     """The generic predicates of a file, from the modules beside it; those that may not run are known by name alone."""
     registered = []
     functions: dict[str, PredicateFunction] = {}
@@ -350,14 +334,14 @@ def read_roles(top: YamlFields) -> list[Placed]:
     for type_name, node in top.entries("representatives"):
         with placed(node.place):
             said = {name: one.text() for name, one in node.mapping().items()}
-            changes.append((SetRepresentative(parse_representative(type_name, said)), node.place))
+            changes.append((ledger.SetRepresentative(parse_representative(type_name, said)), node.place))
     if "events" in top:
         node = top["events"]
-        changes.append((SetEventPolicy(parsed(node, parse_event_policy)), node.place))
+        changes.append((ledger.SetEventPolicy(parsed(node, parse_event_policy)), node.place))
     for service, node in top.entries("roles"):
         with placed(node.place):
             check_name("service", service)
-        changes.append((SetRolefile(service, parsed(node, parse_rolefile)), node.place))
+        changes.append((ledger.SetRolefile(service, parsed(node, parse_rolefile)), node.place))
     return changes
 
 

@@ -21,35 +21,24 @@ from headgate.model.types import Catalog
 from headgate.model.values import brief, conform
 from headgate.pipeline.index.predicates import EVERYTHING, Allowed
 from headgate.roles.requests.audit import TYPES
-from headgate.scenario.format.authority import (
-    Keys,
-    check_fit,
-    coordinator,
-    given,
-    read_certificates,
-    read_forged,
-    read_identities,
-)
-from headgate.scenario.format.declared import (
-    POLICY_KEYS,
-    ROLE_KEYS,
-    Placed,
-    RuleIds,
-    applied,
-    check_format,
-    connect_open,
-    declared,
-    read_predicates,
-    read_roles,
-    warnings,
-)
+from headgate.scenario.format import authority
+from headgate.scenario.format import declared as reading
 from headgate.scenario.format.narration import StoryNames
 from headgate.scenario.format.register import StoryRegister, read_peers
 from headgate.scenario.format.steps import read_reason, read_steps
 from headgate.scenario.format.story import ADMINISTRATOR, Expect, Expected, Scenario
 from headgate.scenario.format.yamlfile import TEXT, Scalar, YamlFields, YamlNode, load_yaml
 
-_KEYS: Final = (*POLICY_KEYS, *ROLE_KEYS, "peers", "certificates", "identities", "steps", "expect", "story")
+_KEYS: Final = (
+    *reading.POLICY_KEYS,
+    *reading.ROLE_KEYS,
+    "peers",
+    "certificates",
+    "identities",
+    "steps",
+    "expect",
+    "story",
+)
 
 
 def load(path: Path, allowed: Allowed = EVERYTHING, keys_of: Mapping[str, str] | None = None) -> Scenario:
@@ -60,25 +49,25 @@ def load(path: Path, allowed: Allowed = EVERYTHING, keys_of: Mapping[str, str] |
     root = load_yaml(path)
     if not isinstance(root.data, dict) or "headgate" not in root.data:
         raise BadScenario("it is not a scenario", place=str(root.place), remedy="a scenario begins with `headgate: 1`")
-    check_format(root.data["headgate"])
+    reading.check_format(root.data["headgate"])
     top = root.fields(_KEYS)
     if keys_of:
         top["principals"] = _with_keys(top["principals"], keys_of)
     title = top.maybe("title", TEXT, path.stem)
-    ids = RuleIds(root)
-    registered, functions = read_predicates(top, path.parent, path.parent, allowed)
-    keys = Keys(top, ADMINISTRATOR)
-    certificates = read_certificates(top, keys)
-    first = _first(top, registered, ids, keys, coordinator(certificates.values(), keys))
-    policy, state = applied(State(administrator=ADMINISTRATOR), first, "policy", functions)
+    ids = reading.RuleIds(root)
+    registered, functions = reading.read_predicates(top, path.parent, path.parent, allowed)
+    keys = authority.Keys(top, ADMINISTRATOR)
+    certificates = authority.read_certificates(top, keys)
+    first = _first(top, registered, ids, keys, authority.coordinator(certificates.values(), keys))
+    policy, state = reading.applied(State(administrator=ADMINISTRATOR), first, "policy", functions)
     providers = [change.provider for change in policy.changes if isinstance(change, SetProvider)]
-    identities = read_identities(top, keys, providers, certificates)
-    register = StoryRegister(state, keys, ids, certificates, identities, read_forged(top))
+    identities = authority.read_identities(top, keys, providers, certificates)
+    register = StoryRegister(state, keys, ids, certificates, identities, authority.read_forged(top))
     steps = read_steps(top, register)
-    check_fit(top, certificates.values(), register.types, state)
+    authority.check_fit(top, certificates.values(), register.types, state)
     expect = read_expect(top.get("expect"), register)
     targets = {change.name: change.target for change in registered}
-    notes = (*_values(top, state), *warnings(top, state, functions))
+    notes = (*_values(top, state), *reading.warnings(top, state, functions))
     named = StoryNames(
         principals=state.principals,
         subscriptions=register.subscriptions,
@@ -123,17 +112,17 @@ def _values(top: YamlFields, state: State) -> Iterator[str]:
 
 
 def _first(
-    top: YamlFields, registered: tuple[RegisterPredicate, ...], ids: RuleIds, keys: Keys, root: str
-) -> list[Placed]:
+    top: YamlFields, registered: tuple[RegisterPredicate, ...], ids: reading.RuleIds, keys: authority.Keys, root: str
+) -> list[reading.Placed]:
     """The changes that make version 1."""
-    changes: list[Placed] = []
+    changes: list[reading.Placed] = []
     node = top.get("connect")
-    if connect_open(node, default=True):
+    if reading.connect_open(node, default=True):
         changes.append((SetConnect(True), next(iter(top.values())).place if node is None else node.place))
-    changes += [*declared(top, registered, ids, ADMINISTRATOR), *given(top, keys)]
+    changes += [*reading.declared(top, registered, ids, ADMINISTRATOR), *authority.given(top, keys)]
     if "coordinator" not in top and root != keys.own:
         changes.append((SetCoordinator(root), top["certificates" if "certificates" in top else "principals"].place))
-    return [*changes, *read_peers(top), *read_roles(top)]
+    return [*changes, *read_peers(top), *reading.read_roles(top)]
 
 
 # -- what must come of it -------------------------------------------------------------------------------------

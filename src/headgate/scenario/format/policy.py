@@ -18,15 +18,7 @@ from typing import Final, TypeVar
 from headgate.analysis.plan import Plan, plan
 from headgate.decide.truth import NotRun, PredicateFunction
 from headgate.lang.rolefile import parse_event_policy, parse_rolefile
-from headgate.model.changes import (
-    Batch,
-    DeclareType,
-    RegisterPredicate,
-    SetConnect,
-    SetEventPolicy,
-    SetPeer,
-    SetRolefile,
-)
+from headgate.model import changes as ledger
 from headgate.model.errors import BadDefinition, BadScenario, HeadgateError, NotFound
 from headgate.model.limits import MAX_ROLEFILE_CHARS
 from headgate.model.rolefiles import EventEntry, EventPolicy
@@ -36,21 +28,8 @@ from headgate.model.types import EventType, check_name
 from headgate.model.values import brief
 from headgate.pipeline.index.predicates import Allowed
 from headgate.roles.requests.transition import transition
+from headgate.scenario.format import declared as reading
 from headgate.scenario.format.authority import Keys, any_names, given
-from headgate.scenario.format.declared import (
-    POLICY_KEYS,
-    ROLE_KEYS,
-    LastingIds,
-    Placed,
-    applied,
-    check_format,
-    connect_open,
-    declared,
-    parsed,
-    placed,
-    read_predicates,
-    read_roles,
-)
 from headgate.scenario.format.yamlfile import TEXT, Scalar, SourcePlace, YamlFields, YamlNode, load_yaml
 
 MAX_FILES: Final = 1_000
@@ -70,7 +49,7 @@ class Desired:
 
     directory: Path
     state: State
-    predicates: tuple[tuple[RegisterPredicate, Path], ...] = ()
+    predicates: tuple[tuple[ledger.RegisterPredicate, Path], ...] = ()
     """Each with the directory that its module stands in."""
     places: Mapping[str, SourcePlace] = field(default_factory=dict)
     """Where each type is written."""
@@ -87,28 +66,28 @@ def read_policy(directory: Path, administrator: str, allowed: Allowed = Allowed(
     """The policy of a directory, for the domain of this administrator; no Python of it runs that is not allowed."""
     files = _files(directory)
     roots = [(path, load_yaml(path)) for path in files if path.suffix in _ENDINGS]
-    tops = [(path, root.fields((*POLICY_KEYS, *KEYS))) for path, root in roots]
+    tops = [(path, root.fields((*reading.POLICY_KEYS, *KEYS))) for path, root in roots]
     merged = _merged([{key: node for key, node in top.items() if key != "events"} for _, top in tops])
     for rule in merged.each("policy"):
         if "first" in rule.mapping():
             rule.mapping()["first"].refuse("`first` has no meaning here", "the order of rules is that of the files")
-    registered: list[tuple[RegisterPredicate, Path]] = []
+    registered: list[tuple[ledger.RegisterPredicate, Path]] = []
     functions: dict[str, PredicateFunction] = {}
     for path, top in tops:
         if "headgate" in top:
-            check_format(top["headgate"])
-        found, loaded = read_predicates(top, path.parent, directory, allowed)
+            reading.check_format(top["headgate"])
+        found, loaded = reading.read_predicates(top, path.parent, directory, allowed)
         registered += [(one, path.parent) for one in found]
         functions |= loaded
-    ids = LastingIds(merged.get("policy", roots[0][1]))
+    ids = reading.LastingIds(merged.get("policy", roots[0][1]))
     keys = Keys(merged, administrator)
-    changes = _parents_first(declared(merged, [one for one, _ in registered], ids, administrator))
+    changes = _parents_first(reading.declared(merged, [one for one, _ in registered], ids, administrator))
     changes += given(merged, keys)
-    if connect_open(merged.get("connect"), default=False):
-        changes.append((SetConnect(True), merged["connect"].place))
+    if reading.connect_open(merged.get("connect"), default=False):
+        changes.append((ledger.SetConnect(True), merged["connect"].place))
     changes += role_changes(merged, files, keys)
     # Which names are new is known only where there is a ledger: a plan looks at them.
-    _, state = applied(State(administrator=administrator, any_names=True), changes, "", functions)
+    _, state = reading.applied(State(administrator=administrator, any_names=True), changes, "", functions)
     state = replace(state, any_names=any_names(merged.get("names")))
     state = with_events(state, tops, files)
     places = {name: node.place for name, node in merged.entries("types")}
@@ -118,7 +97,7 @@ def read_policy(directory: Path, administrator: str, allowed: Allowed = Allowed(
 def plan_policy(now: State, desired: Desired) -> Plan:
     """The batch that makes the ledger say what the directory says; what cannot be is refused with its place."""
 
-    def step(state: State, batch: Batch) -> tuple[Batch, State]:
+    def step(state: State, batch: ledger.Batch) -> tuple[ledger.Batch, State]:
         made = transition(state, batch, functions=desired.functions)
         return made.batch, made.after
 
@@ -217,21 +196,21 @@ def _check_rule_ids(rules: Sequence[YamlNode]) -> None:
             seen[id.scalar()] = rule.place
 
 
-def _parents_first(changes: list[Placed]) -> list[Placed]:
+def _parents_first(changes: list[reading.Placed]) -> list[reading.Placed]:
     """The changes with each type after its parent, whichever file that is in; those of a cycle stay as they are."""
-    types = {c.type.name: (c, place) for c, place in changes if isinstance(c, DeclareType)}
-    ordered: dict[str, Placed] = {}
+    types = {c.type.name: (c, place) for c, place in changes if isinstance(c, ledger.DeclareType)}
+    ordered: dict[str, reading.Placed] = {}
     for name in types:
         line = [name]
         while (parent := types[line[-1]][0].type.parent) in types and parent not in line:
             line.append(str(parent))
         for one in reversed(line):
             ordered.setdefault(one, types[one])
-    queue: Iterator[Placed] = iter(ordered.values())
-    return [next(queue) if isinstance(change, DeclareType) else (change, place) for change, place in changes]
+    queue: Iterator[reading.Placed] = iter(ordered.values())
+    return [next(queue) if isinstance(change, ledger.DeclareType) else (change, place) for change, place in changes]
 
 
-KEYS: Final = (*ROLE_KEYS, "peers")
+KEYS: Final = (*reading.ROLE_KEYS, "peers")
 """The keys about roles."""
 
 ROLEFILE: Final = ".roles"
@@ -243,19 +222,19 @@ _BOUND: Final = 30
 T = TypeVar("T")
 
 
-def role_changes(top: YamlFields, files: Sequence[Path], keys: Keys) -> list[Placed]:
+def role_changes(top: YamlFields, files: Sequence[Path], keys: Keys) -> list[reading.Placed]:
     """Peers, representatives and rolefiles; the event policy follows when they are there (`with_events`)."""
-    changes = [*_peers(top, keys), *read_roles(top)]
-    known = {change.service: place for change, place in changes if isinstance(change, SetRolefile)}
+    changes = [*_peers(top, keys), *reading.read_roles(top)]
+    known = {change.service: place for change, place in changes if isinstance(change, ledger.SetRolefile)}
     for path in (one for one in files if one.suffix == ROLEFILE):
         place = SourcePlace(str(path), 1)
         if path.stem in known:
             message = f"`{path.stem}` has two rolefiles"
             raise BadScenario(message, place=str(place), remedy=f"the other is in {known[path.stem]}")
         known[path.stem] = place
-        with placed(place):
+        with reading.placed(place):
             check_name("service", path.stem)
-        changes.append((SetRolefile(path.stem, _read(path, parse_rolefile)), place))
+        changes.append((ledger.SetRolefile(path.stem, _read(path, parse_rolefile)), place))
     return changes
 
 
@@ -264,7 +243,7 @@ def with_events(state: State, tops: Sequence[tuple[Path, Mapping[str, YamlNode]]
     policies: list[tuple[Path, EventPolicy, SourcePlace]] = []
     for path, top in tops:
         if "events" in top:
-            policies.append((path, parsed(top["events"], parse_event_policy), top["events"].place))
+            policies.append((path, reading.parsed(top["events"], parse_event_policy), top["events"].place))
     policies += [
         (one, _read(one, parse_event_policy), SourcePlace(str(one), 1)) for one in files if one.suffix == EVENTS
     ]
@@ -272,7 +251,7 @@ def with_events(state: State, tops: Sequence[tuple[Path, Mapping[str, YamlNode]]
     for _, policy, place in sorted(policies, key=lambda one: one[0]):
         entries += policy.entries
         # One file after the other, so that what is refused is refused with its own.
-        _, state = applied(state, [(SetEventPolicy(EventPolicy(tuple(entries))), place)], "")
+        _, state = reading.applied(state, [(ledger.SetEventPolicy(EventPolicy(tuple(entries))), place)], "")
     return state
 
 
@@ -293,15 +272,15 @@ def _read(path: Path, parse: Callable[[str], T]) -> T:
         raise error.at(str(path)) from None
 
 
-def _peers(top: YamlFields, keys: Keys) -> list[Placed]:
-    changes: list[Placed] = []
+def _peers(top: YamlFields, keys: Keys) -> list[reading.Placed]:
+    changes: list[reading.Placed] = []
     for name, node in top.entries("peers"):
         fields = node.fields(("key", "service", "url", "bound"), required=("key",))
         bound = fields["bound"].data if "bound" in fields else _BOUND
-        with placed(node.place):
+        with reading.placed(node.place):
             if not isinstance(bound, int) or isinstance(bound, bool):
                 raise BadDefinition("`bound` is a number of seconds", remedy=f"write `bound: {_BOUND}`")
             known = {"service": name} | fields.given(key=keys.read, service=TEXT, url=TEXT)
             peer = Peer(name=name, bound=bound, **known)
-        changes.append((SetPeer(peer), node.place))
+        changes.append((ledger.SetPeer(peer), node.place))
     return changes

@@ -16,18 +16,8 @@ from headgate.decide.check import check_role
 from headgate.decide.truth import PredicateFunction
 from headgate.lang import parse_condition
 from headgate.lang.rolefile import parse_role, parse_rolefile
+from headgate.model import changes as ledger
 from headgate.model.authority import Certificate, Identity
-from headgate.model.changes import (
-    AddRule,
-    Batch,
-    Change,
-    EndCredential,
-    RemoveRule,
-    RoleRequest,
-    SetRolefile,
-    Subscribe,
-    Unsubscribe,
-)
 from headgate.model.errors import BadStatement, HeadgateError
 from headgate.model.events import Draft
 from headgate.model.expressions import TRUE, Condition, RoleRef
@@ -63,7 +53,7 @@ class RuleText:
     body: Mapping[str, object] = field(default_factory=dict)
     """As the file has it, which is as a gateway is sent it."""
 
-    def change(self) -> AddRule:
+    def change(self) -> ledger.AddRule:
         """The change that adds it, or why it cannot be."""
         try:
             where = condition(self.where)
@@ -74,7 +64,7 @@ class RuleText:
             self.id, self.who, self.actions, self.type, where, self.attributes, self.forced, self.effect, self.disclose,
             role=role, attested=self.attested,
         )  # fmt: skip
-        return AddRule(rule, self.first)
+        return ledger.AddRule(rule, self.first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +83,10 @@ class SubscriptionText:
     origin: str | None = None
     counted: tuple[str, ...] | None = None
 
-    def change(self) -> Subscribe:
+    def change(self) -> ledger.Subscribe:
         """The change that opens it, or why it cannot be."""
         try:
-            return Subscribe(
+            return ledger.Subscribe(
                 Subscription(
                     self.id,
                     self.principal,
@@ -122,10 +112,10 @@ class RolefileText:
     service: str
     text: str | None
 
-    def change(self) -> SetRolefile:
+    def change(self) -> ledger.SetRolefile:
         """The change that sets it, or why it cannot be."""
         try:
-            return SetRolefile(self.service, None if self.text is None else parse_rolefile(self.text))
+            return ledger.SetRolefile(self.service, None if self.text is None else parse_rolefile(self.text))
         except HeadgateError as error:
             raise error.at(f"rolefile of `{self.service}`") from None
 
@@ -148,11 +138,11 @@ class CommitStep(TakenStep):
     """A step that makes one version of these changes: types, advertisements, what issuers and peers say, and more."""
 
     author: str = ADMINISTRATOR
-    changes: tuple[Change, ...] = ()
+    changes: tuple[ledger.Change, ...] = ()
 
-    def batch(self, state: State) -> Batch:  # noqa: ARG002
+    def batch(self, state: State) -> ledger.Batch:  # noqa: ARG002
         """The batch that it makes at a state, or why there can be none."""
-        return Batch(self.author, self.changes)
+        return ledger.Batch(self.author, self.changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,9 +151,9 @@ class SubscribeStep(CommitStep):
 
     subscriptions: tuple[SubscriptionText, ...]
 
-    def batch(self, state: State) -> Batch:  # noqa: ARG002
+    def batch(self, state: State) -> ledger.Batch:  # noqa: ARG002
         """All of them, by whoever subscribes."""
-        return Batch(self.author, tuple(one.change() for one in self.subscriptions))
+        return ledger.Batch(self.author, tuple(one.change() for one in self.subscriptions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,10 +162,10 @@ class UnsubscribeStep(CommitStep):
 
     id: str
 
-    def batch(self, state: State) -> Batch:
+    def batch(self, state: State) -> ledger.Batch:
         """By whoever has the subscription."""
         old = state.subscriptions.get(self.id)
-        return Batch(self.author if old is None else old.principal, (Unsubscribe(self.id),))
+        return ledger.Batch(self.author if old is None else old.principal, (ledger.Unsubscribe(self.id),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +181,12 @@ class ChangeStep(CommitStep):
         in_force = {rule.id for rule in state.rules}
         return [id for id in dict.fromkeys(self.remove) if id in in_force]
 
-    def batch(self, state: State) -> Batch:
+    def batch(self, state: State) -> ledger.Batch:
         """All of it, in that order."""
         rolefiles, rules = [one.change() for one in self.roles], [rule.change() for rule in self.add]
-        return Batch(self.author, (*map(RemoveRule, self.removed(state)), *self.changes, *rolefiles, *rules))
+        return ledger.Batch(
+            self.author, (*map(ledger.RemoveRule, self.removed(state)), *self.changes, *rolefiles, *rules)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,24 +197,24 @@ class ConnectStep(CommitStep):
     shown: tuple[str, ...] = ()
     forged: tuple[str, ...] = ()
 
-    def batch(self, state: State) -> Batch:  # noqa: ARG002
+    def batch(self, state: State) -> ledger.Batch:  # noqa: ARG002
         """The domain takes up what it has verified."""
         for id in self.forged:
             raise BadStatement(f"`{id}` is not signed by whom it names as its issuer", reason="bad-signature")
-        return Batch(self.author, self.changes)
+        return ledger.Batch(self.author, self.changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleStep(CommitStep):
     """Something is asked of a role service, by a client or for the service's own reasons."""
 
-    request: RoleRequest
+    request: ledger.RoleRequest
 
-    def batch(self, state: State) -> Batch:
+    def batch(self, state: State) -> ledger.Batch:
         """The request, which its service has looked at; what has fallen already is revoked all the same."""
-        if isinstance(self.request, EndCredential) and state.roles.credential(self.request.id) is None:
-            return Batch(self.author)
-        return Batch(self.author, (self.request,))
+        if isinstance(self.request, ledger.EndCredential) and state.roles.credential(self.request.id) is None:
+            return ledger.Batch(self.author)
+        return ledger.Batch(self.author, (self.request,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,7 +317,7 @@ class Scenario:
 
     file: Path
     title: str
-    policy: Batch
+    policy: ledger.Batch
     steps: tuple[Step, ...] = ()
     expect: Expect = field(default_factory=Expect)
     predicates: Mapping[str, str] = field(default_factory=dict)

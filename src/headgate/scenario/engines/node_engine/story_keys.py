@@ -15,17 +15,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+from headgate.model import changes as ledger
 from headgate.model.authority import Authority, Certificate, Identity, Provider, RevocationList, TypeAuthority, Validity
-from headgate.model.changes import (
-    AddIssuing,
-    Batch,
-    Change,
-    DeclarePrincipal,
-    SetAttribute,
-    SetCoordinator,
-    SetKey,
-    SetProvider,
-)
 from headgate.model.errors import BadScenario
 from headgate.model.events import Event
 from headgate.model.types import matches
@@ -47,14 +38,14 @@ class StoryKeys:
         self._policy = scenario.policy
         self._statements = scenario.statements
         self._forged = scenario.forged
-        names = [change.name for change in scenario.policy.changes if isinstance(change, DeclarePrincipal)]
+        names = [change.name for change in scenario.policy.changes if isinstance(change, ledger.DeclarePrincipal)]
         self.administrator = OURSELVES if OURSELVES in names else ADMINISTRATOR
         """The domain's own principal: the one that the file declares as such, if it does."""
         self._keys = {name: PrivateKey.generate() for name in dict.fromkeys([self.administrator, *names])}
         self.principals = tuple(self._keys)
         self._keys[ADMINISTRATOR] = self._keys[self.administrator]
         for change in scenario.policy.changes:
-            if isinstance(change, SetKey) and change.key is not None:
+            if isinstance(change, ledger.SetKey) and change.key is not None:
                 self._keys[change.key] = self._keys[change.principal]
 
     def principal(self, name: str) -> str:
@@ -73,24 +64,24 @@ class StoryKeys:
 
     # -- the first batch ----------------------------------------------------------------------------------------
 
-    def policy(self) -> Batch:
+    def policy(self) -> ledger.Batch:
         """The first batch, with the key of every principal."""
         changes = [keyed for change in self._policy.changes for keyed in self._keyed(change)]
-        keys = (SetKey(name, self.did(name)) for name in self.principals)
-        return Batch(self.administrator, (*changes, *keys), self._policy.note)
+        keys = (ledger.SetKey(name, self.did(name)) for name in self.principals)
+        return ledger.Batch(self.administrator, (*changes, *keys), self._policy.note)
 
-    def _keyed(self, change: Change) -> Iterator[Change]:
+    def _keyed(self, change: ledger.Change) -> Iterator[ledger.Change]:
         match change:
-            case SetKey():
+            case ledger.SetKey():
                 return
-            case DeclarePrincipal(name, attributes) if name == self.administrator:
-                yield from (SetAttribute(name, attribute, value) for attribute, value in attributes.items())
-            case SetCoordinator(key) if key is not None:
-                yield SetCoordinator(self.did(key))
-            case SetProvider(provider):
-                yield SetProvider(replace(provider, key=self.did(provider.key)))
-            case AddIssuing(issuing):
-                yield AddIssuing(replace(issuing, authority=self._authority(issuing.authority)))
+            case ledger.DeclarePrincipal(name, attributes) if name == self.administrator:
+                yield from (ledger.SetAttribute(name, attribute, value) for attribute, value in attributes.items())
+            case ledger.SetCoordinator(key) if key is not None:
+                yield ledger.SetCoordinator(self.did(key))
+            case ledger.SetProvider(provider):
+                yield ledger.SetProvider(replace(provider, key=self.did(provider.key)))
+            case ledger.AddIssuing(issuing):
+                yield ledger.AddIssuing(replace(issuing, authority=self._authority(issuing.authority)))
             case _:
                 yield change
 
@@ -151,7 +142,7 @@ class StoryKeys:
         }
 
     def _providers(self) -> Iterator[Provider]:
-        return (change.provider for change in self._policy.changes if isinstance(change, SetProvider))
+        return (change.provider for change in self._policy.changes if isinstance(change, ledger.SetProvider))
 
     def shown(self, id: str, now: datetime) -> str:
         """The text of a statement as it is shown; one that is forged has the signature of another text."""

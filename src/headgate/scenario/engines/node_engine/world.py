@@ -29,17 +29,8 @@ from headgate.decide.views import may_connect
 from headgate.gateway.roles.announcing import AUDITED, Auditor
 from headgate.lang import render_condition
 from headgate.lang.render import render_role
-from headgate.model import changes
+from headgate.model import changes, errors
 from headgate.model.authority import Certificate, Identity, RevocationList
-from headgate.model.errors import (
-    BadDefinition,
-    BadStatement,
-    ConnectDenied,
-    HeadgateError,
-    NotFound,
-    RoleDenied,
-    UnknownName,
-)
 from headgate.model.rights import Action, Rule
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, conform
@@ -168,7 +159,7 @@ class NodeWorld:
         before = self._domain.ledger.version
         try:
             self._take(step)
-        except RoleDenied:
+        except errors.RoleDenied:
             for position in self._note_events():
                 assert isinstance(step, story.RoleStep)
                 assert isinstance(step.request, changes.EnterRole)
@@ -182,7 +173,7 @@ class NodeWorld:
                 self._subscribe(step.subscriptions)
             case story.UnsubscribeStep():
                 client = self._client(self._subscribers.get(step.id, self._keys.administrator))
-                with not_found_as(UnknownName):
+                with not_found_as(errors.UnknownName):
                     self._node.run(client.unsubscribe(step.id))
             case story.ChangeStep():
                 client = self._client(step.author)
@@ -201,7 +192,7 @@ class NodeWorld:
             case [changes.Advertise(principal, name)]:
                 self._node.run(self._client(principal).advertise(name))
             case [changes.Unadvertise(principal, name)]:
-                with suppress(NotFound):  # what is not advertised is taken back without effect
+                with suppress(errors.NotFound):  # what is not advertised is taken back without effect
                     self._node.run(self._client(principal).unadvertise(name))
             case [changes.Revoke(found)]:
                 self._hear(found)
@@ -253,7 +244,11 @@ class NodeWorld:
             case changes.PassRevocation(election, by, to):
                 # One that has ended is not found, whoever asks.
                 client, election = self._client(by), known.node_id(election)
-                with not_found_as(RoleDenied, failure="misuse") if election in state.roles.elections else nullcontext():
+                with (
+                    not_found_as(errors.RoleDenied, failure="misuse")
+                    if election in state.roles.elections
+                    else nullcontext()
+                ):
                     run(client.roles.pass_revocation(election, to))
             case changes.RevokeRole() | changes.ReinstateRole() as asked:
                 roles = self._client(asked.principal).roles
@@ -268,7 +263,7 @@ class NodeWorld:
         client = self._administrator if by is None else self._client(by)
         if id not in state.roles.memberships and id not in state.roles.elections:
             return
-        with not_found_as(RoleDenied, failure="misuse"):
+        with not_found_as(errors.RoleDenied, failure="misuse"):
             if by is not None and id in state.roles.memberships:
                 self._node.run(client.roles.exit(id))
             else:
@@ -281,7 +276,7 @@ class NodeWorld:
         made: list[Reader] = []
         try:
             made.extend(map(self._subscribed, wanted))
-        except HeadgateError:
+        except errors.HeadgateError:
             for reader in made:
                 reader.undone = True
                 self._node.run(reader.client.unsubscribe(reader.id))
@@ -317,7 +312,7 @@ class NodeWorld:
         holder = self._subscribers.get(text.id)
         if holder is not None and ledger_id(self._keys.principal(holder), text.id) in self.state().subscriptions:
             self._client(text.principal, text.origin)
-            raise BadDefinition(f"the subscription `{text.id}` is there already", remedy="end it first")
+            raise errors.BadDefinition(f"the subscription `{text.id}` is there already", remedy="end it first")
 
     def crash(self) -> None:
         """Let the pipeline fail, and start again."""
@@ -363,7 +358,7 @@ class NodeWorld:
         key, statements = self._keys.key(principal), [self._keys.statement(id) for id in shown]
         try:
             texts = [self._keys.shown(id, self._node.clock.now) for id in shown]
-        except BadStatement:
+        except errors.BadStatement:
             self._present_unsigned(principal, statements)
             return
         issuers = dict.fromkeys(one.issuer for one in statements)
@@ -372,7 +367,7 @@ class NodeWorld:
             with self._node.showing(key, ()) as client:
                 if texts:
                     self._node.run(client.present(texts))
-        except ConnectDenied:
+        except errors.ConnectDenied:
             if not texts:
                 raise
             with self._node.showing(key, texts):
@@ -392,7 +387,7 @@ class NodeWorld:
         self._unheard.pop(revocations.issuer, None)
         try:
             self._node.run(self._administrator.bring_list(text))
-        except NotFound:
+        except errors.NotFound:
             self._unheard[revocations.issuer] = text
 
 
@@ -421,7 +416,7 @@ class Reader:
             while len(deliveries) < count:
                 try:
                     deliveries += await self.subscription.take(MOST)
-                except ConnectDenied:  # it was put out meanwhile; what it has not acknowledged comes again
+                except errors.ConnectDenied:  # it was put out meanwhile; what it has not acknowledged comes again
                     self.subscription = await self.client.resume(self.id)
                     deliveries = []
             with suppress(SubscriptionEnded):  # then nothing is left to acknowledge
