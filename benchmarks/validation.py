@@ -45,13 +45,13 @@ def run() -> None:
                 known[text]
 
     def validated(requests: list[tuple[str, str, WantedRole]]) -> None:
-        validate, state = warm.validate_role, records.get
+        validate, state = warm.validate, records.get
         for _ in range(ROUNDS):
             for text, who, wanted in requests:
                 validate(text, who, wanted, state, NOW)
 
     def cold() -> None:
-        validate, state = Validator([keys]).validate_role, records.get
+        validate, state = Validator([keys]).validate, records.get
         for text, who, wanted in asked:
             validate(text, who, wanted, state, NOW)
 

@@ -22,11 +22,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import Enum
 from hashlib import sha256
 from itertools import islice
 from operator import eq
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from headgate.lang.render import fit_together, size
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority, Validity
@@ -53,12 +52,16 @@ _CHARS_A_STEP: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class ConjunctionPart:
-    """A part of a conjunction: a text that only the same part has, its atoms, and the steps that it counts for."""
+    """A part of a conjunction: a text that only the same part has, its atoms, and the steps that it counts for.
+
+    `size` is how long and how deep it is as it would be written.
+    """
 
     condition: Condition
     text: str
     atoms: int
     steps: int
+    size: tuple[int, int]
 
 
 def _freely(steps: int) -> None:
@@ -71,22 +74,15 @@ class Work:
 
     spend: Callable[[int], None] = _freely
     known: dict[int, ConjunctionPart] = field(default_factory=dict)
-    sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def part(self, condition: Condition) -> ConjunctionPart:
         """A part with its text, which is written once: conditions grow along a chain, and their parts do not."""
         part = self.known.get(id(condition))
         if part is None:  # kept together with the condition, so that nothing else gets its number
             text = repr(condition)
-            part = ConjunctionPart(condition, text, sum(1 for _ in atoms(condition)), 1 + len(text) // _CHARS_A_STEP)
-            self.known[id(condition)] = part
+            count, steps = sum(1 for _ in atoms(condition)), 1 + len(text) // _CHARS_A_STEP
+            part = self.known[id(condition)] = ConjunctionPart(condition, text, count, steps, size(condition))
         return part
-
-    def size(self, part: ConjunctionPart) -> tuple[int, int]:
-        """How long and how deep a part is as text."""
-        if part.text not in self.sizes:
-            self.sizes[part.text] = size(part.condition)
-        return self.sizes[part.text]
 
     def steps(self, authority: Authority) -> int:
         """How many steps it is to look at all of an authority."""
@@ -185,8 +181,8 @@ def to_rules(principal: str, reduced: Reduced, author: Callable[[str], str]) -> 
     owns, whatever owner the authority names.
     """
     by = author(reduced.issuer)
-    made = (_named(_entry(principal, one, by)) for one in reduced.authority)
-    return tuple({rule.id: rule for rule in made}.values())
+    rules = (_rule(principal, one, by) for one in reduced.authority)
+    return tuple({rule.id: rule for rule in rules}.values())
 
 
 def exact(authority: Authority, work: Work | None = None) -> tuple[object, ...]:
@@ -275,7 +271,7 @@ def _conjunction(a: Condition, b: Condition, work: Work) -> Condition | None:
     parts = {part.text: part for part in every}
     if sum(part.atoms for part in parts.values()) > MAX_CLAUSE_ATOMS:
         return None
-    if not fit_together(map(work.size, parts.values())):
+    if not fit_together(part.size for part in parts.values()):
         return None
     return all_of(*(part.condition for part in parts.values()))
 
@@ -331,22 +327,16 @@ def _rooted(reduced: Reduced, coordinator: str, same: Same, network: str) -> Ite
                     yield replace(authority, owner=reduced.issuer)
 
 
-def _entry(principal: str, one: Authority, author: str) -> Rule:
-    entry = Rule("chain", principal, one.actions, author=author, source=Source.CHAIN)
-    if isinstance(one, NetworkAuthority):
-        return entry
-    return replace(entry, type=one.type, where=one.where, attributes=one.attributes, forced=one.forced)
-
-
-def _named(rule: Rule) -> Rule:
-    text = repr((rule.who, rule.author, _terms(rule)))
+def _rule(principal: str, one: Authority, author: str) -> Rule:
+    """The entry that an authority gives, with an id that follows from what it says."""
+    rule = Rule("chain", principal, one.actions, author=author, source=Source.CHAIN)
+    if isinstance(one, TypeAuthority):
+        rule = replace(rule, type=one.type, where=one.where, attributes=one.attributes, forced=one.forced)
+    actions = sorted(action.value for action in rule.actions)
+    attributes = None if rule.attributes is None else sorted(set(rule.attributes))
+    forced = sorted((name, repr(value)) for name, value in rule.forced.items())
+    text = repr((principal, author, (actions, rule.type, attributes, forced, rule.where)))
     return replace(rule, id="chain:" + sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:_ID_CHARS])
-
-
-def _terms(one: Rule) -> tuple[object, ...]:
-    attributes = None if one.attributes is None else sorted(set(one.attributes))
-    actions = sorted(action.value for action in one.actions)
-    return actions, one.type, attributes, sorted((n, repr(v)) for n, v in one.forced.items()), one.where
 
 
 Known: TypeAlias = Callable[[Certificate], bool | None]
@@ -432,15 +422,8 @@ class _Link:
     fault: str
 
 
-class _Why(Enum):
-    """Why a chain goes no further back."""
-
-    NOT_IN_FORCE = "not in force"
-    CYCLE = "cycle"
-    NO_DELEGATION = "no delegation"
-    NOTHING_LEFT = "nothing left"
-    TOO_LONG = "too long"
-    NO_LINK = "no link"
+_Why: TypeAlias = Literal["not in force", "cycle", "no delegation", "nothing left", "too long", "no link"]
+"""Why a chain goes no further back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -485,14 +468,14 @@ class _Search:
         """Put each certificate that was issued to the first of these keys before the rest of a chain."""
         links = self._issued_to(keys[0])
         if not links and (rest is None or not self.ground.counts(rest, self.work)):
-            self._stop(len(keys) - 1, _Why.NO_LINK, rest)
+            self._stop(len(keys) - 1, "no link", rest)
         if links and len(keys) > MAX_CHAIN_LENGTH:
-            self._stop(len(keys), _Why.TOO_LONG, rest)
+            self._stop(len(keys), "too long", rest)
             return
         for link in links:
             self._count(len(link.reduced.authority) * (1 if rest is None else len(rest.authority)))
             chain = self._join(link, rest, keys)
-            if isinstance(chain, _Why):
+            if isinstance(chain, str):
                 self._stop(len(keys), chain, rest, link)
             else:
                 self._keep(chain)
@@ -501,14 +484,14 @@ class _Search:
     def _join(self, link: _Link, rest: Reduced | None, keys: tuple[str, ...]) -> Reduced | _Why:
         """The chain with one more link before it, or why there is no such chain."""
         if link.fault:
-            return _Why.NOT_IN_FORCE
+            return "not in force"
         if any(self.ground.same(link.certificate.issuer, key) for key in keys):
-            return _Why.CYCLE
+            return "cycle"
         if rest is None:
             return link.reduced
         if not link.certificate.delegate:
-            return _Why.NO_DELEGATION
-        return combine(link.reduced, rest, self.ground.same, self.work) or _Why.NOTHING_LEFT
+            return "no delegation"
+        return combine(link.reduced, rest, self.ground.same, self.work) or "nothing left"
 
     def _keep(self, chain: Reduced) -> None:
         counts = self.ground.counts(chain, self.work)
@@ -553,14 +536,14 @@ def _missing(stop: _Stop | None, holder: str, ground: ChainGround) -> ChainInval
         "present what leads from an owner to it",
     )
     match stop:
-        case _Stop(_Why.NO_LINK, None):
+        case _Stop("no link", None):
             message, remedy = f"nothing presented was issued to `{holder}`", f"present a certificate for `{holder}`"
-        case _Stop(
-            _Why.NO_LINK, Reduced(issuer, authority=(NetworkAuthority(network=name), *_), chain=(first, *_))
-        ) if ground.same(issuer, ground.coordinator):
+        case _Stop("no link", Reduced(issuer, authority=(NetworkAuthority(network=name), *_), chain=(first, *_))) if (
+            ground.same(issuer, ground.coordinator)
+        ):
             message = f"the certificate `{brief(first.id)}` is for the network `{brief(name)}`, and this is another"
             remedy = f"ask for one for `{brief(ground.network)}`"
-        case _Stop(_Why.NO_LINK, Reduced(issuer, chain=(first, *_)) as rest):
+        case _Stop("no link", Reduced(issuer, chain=(first, *_)) as rest):
             network = isinstance(rest.authority[0], NetworkAuthority)
             lacks = "is not the coordinating domain" if network else "does not own what it gives"
             message = (
@@ -568,28 +551,22 @@ def _missing(stop: _Stop | None, holder: str, ground: ChainGround) -> ChainInval
                 f"presented gives `{brief(issuer)}` a right that it may delegate"
             )
             remedy = f"present the certificate that gives `{brief(issuer)}` the right"
-        case _Stop(_Why.TOO_LONG):
+        case _Stop("too long"):
             message = f"a chain to `{holder}` is longer than MAX_CHAIN_LENGTH ({MAX_CHAIN_LENGTH})"
             remedy = "let fewer principals lie between the owner and the holder"
         case _Stop(why, rest, _Link(one, fault=fault)):
-            what, remedy = _refused(why, one, fault, "" if rest is None else brief(rest.chain[0].id))
-            message = f"the certificate `{brief(one.id)}` {what}"
+            issuer, after = brief(one.issuer), "" if rest is None else brief(rest.chain[0].id)
+            remedy = f"ask `{issuer}` for another"
+            match why:
+                case "no delegation":
+                    fault = f"does not let `{brief(one.subject)}` delegate, which issued `{after}`"
+                    remedy = f"ask `{issuer}` for one with `delegate: true`"
+                case "nothing left":
+                    fault, remedy = f"gives nothing of what is left of `{after}`", f"ask `{issuer}` for more"
+                case "cycle":
+                    fault, remedy = f"leads back to `{issuer}`", "leave it out"
+            message = f"the certificate `{brief(one.id)}` {fault}"
     return ChainInvalid(message, remedy=remedy)
-
-
-def _refused(why: _Why, certificate: Certificate, fault: str, after: str) -> tuple[str, str]:
-    """Why a certificate does not go before the one that comes `after` it, and what to do."""
-    issuer, subject = brief(certificate.issuer), brief(certificate.subject)
-    match why:
-        case _Why.NO_DELEGATION:
-            what = f"does not let `{subject}` delegate, which issued `{after}`"
-            return what, f"ask `{issuer}` for one with `delegate: true`"
-        case _Why.NOTHING_LEFT:
-            return f"gives nothing of what is left of `{after}`", f"ask `{issuer}` for more"
-        case _Why.CYCLE:
-            return f"leads back to `{issuer}`", "leave it out"
-        case _:
-            return fault, f"ask `{issuer}` for another"
 
 
 def _bounded(bag: Iterable[Certificate]) -> tuple[Certificate, ...]:

@@ -19,19 +19,8 @@ from typing import Final
 
 from headgate.authority.chains import ChainGround, Reduced, discover, exact_certificate, to_rules, why_not
 from headgate.lang.render import fit_together, size
-from headgate.model import errors
-from headgate.model.authority import (
-    ANY,
-    Attested,
-    AttestedRule,
-    Certificate,
-    Identity,
-    NetworkAuthority,
-    Provider,
-    RevocationList,
-    Succession,
-    TypeAuthority,
-)
+from headgate.model import authority, errors
+from headgate.model.authority import ANY, Attested, AttestedRule, Certificate, Identity, NetworkAuthority, Succession
 from headgate.model.errors import AlreadyExists, BadDefinition, BadExpression, ChainInvalid, StaleList, TooMany
 from headgate.model.expressions import Condition, all_of
 from headgate.model.layered import branch, drop
@@ -45,6 +34,11 @@ LONG_AGO: Final = datetime(1, 1, 1, tzinfo=UTC)
 """When a statement began that does not say when."""
 
 _NEVER: Final = datetime(9999, 12, 31, tzinfo=UTC)
+_KEPT: Final = (
+    *("coordinator", "network", "certificates", "bags", "lists", "successions", "providers", "identities"),
+    *("policy_rules", "attested_rules", "issuing", "keys"),
+)
+"""What of a state is kept here, and goes back into it."""
 
 
 class StatementState:
@@ -84,21 +78,7 @@ class StatementState:
 
     def frozen(self, state: State) -> State:
         """A state in which this stands, without the entries that follow."""
-        return replace(
-            state,
-            coordinator=self.coordinator,
-            network=self.network,
-            certificates=self.certificates,
-            bags=self.bags,
-            lists=self.lists,
-            successions=self.successions,
-            providers=self.providers,
-            identities=self.identities,
-            policy_rules=self.policy_rules,
-            attested_rules=self.attested_rules,
-            issuing=self.issuing,
-            keys=self.keys,
-        )
+        return replace(state, **{name: getattr(self, name) for name in _KEPT})
 
     # -- keys -------------------------------------------------------------------------------------------------
 
@@ -229,9 +209,9 @@ class StatementState:
     def _names_closed(self, one: Certificate, may_be_named: Callable[[Condition], bool]) -> bool:
         if self.same(one.issuer, self.key_of(self.administrator)):
             return False
-        return not all(may_be_named(each.where) for each in one.authority if isinstance(each, TypeAuthority))
+        return not all(may_be_named(each.where) for each in one.authority if isinstance(each, authority.TypeAuthority))
 
-    def revoke(self, new: RevocationList, at: datetime) -> None:
+    def revoke(self, new: authority.RevocationList, at: datetime) -> None:
         """Take up a revocation list."""
         known = self.lists.get(new.issuer)
         if known is not None:
@@ -242,7 +222,7 @@ class StatementState:
                     remedy="send the newest list",
                 )
             if new.issued < known.issued:
-                new = RevocationList(new.issuer, new.number, known.issued, new.revoked)
+                new = authority.RevocationList(new.issuer, new.number, known.issued, new.revoked)
         self.lists[new.issuer] = new
         self._drop(at)
         theirs = {one.key for one in self.certificates.values() if self.same(one.issuer, new.issuer)}
@@ -374,7 +354,7 @@ class StatementState:
         borne = timedelta(seconds=freshness)
         return max((min(one.issued + borne, self._end_of(one.issuer)) for one in self._lists_of(issuer)), default=None)
 
-    def _lists_of(self, issuer: str) -> Iterator[RevocationList]:
+    def _lists_of(self, issuer: str) -> Iterator[authority.RevocationList]:
         if not self.successions:
             if issuer in self.lists:
                 yield self.lists[issuer]
@@ -409,7 +389,7 @@ class StatementState:
         if rule is not None:
             self.policy_rules[principal] = rule
 
-    def trust(self, provider: Provider) -> None:
+    def trust(self, provider: authority.Provider) -> None:
         """An identity provider is trusted, or trusted in another way."""
         self.providers[provider.key] = provider
 

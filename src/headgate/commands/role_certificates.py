@@ -151,8 +151,10 @@ class RoleCertificates:
         kind = _kind(text)
         if kind == statements.DELEGATION.typ:
             said = _said(text, statements.DELEGATION).get("role")
-            wanted = WantedRole(instance, said if isinstance(said, str) and said in roles else min(roles, default=""))
-            found = self._judge(now).validate_delegation(text, asker.did, wanted, records_of(state), now)
+            role = said if isinstance(said, str) and said in roles else min(roles, default="")
+            wanted = WantedRole(instance, role, typ=statements.DELEGATION.typ)
+            found = self._judge(now).validate(text, asker.did, wanted, records_of(state), now).certificate
+            assert isinstance(found, DelegationCertificate)
             return (found.election,)
         if kind == statements.REVOCATION.typ:
             raise RoleDenied(
@@ -173,9 +175,9 @@ class RoleCertificates:
         where = _said_place(said) if instance is None else instance
         listed, records = _said_roles(said), records_of(state)
         standing = [one for one in listed if records(one.ref) is True] or listed[:1] or [HeldRole("", (), 0)]
-        judge, appointed = self._judge(now), form is statements.APPOINTMENT
+        judge = self._judge(now)
         held = [
-            judge.validate_role(text, asker.did, WantedRole(where, one.role, one.args, appointed), records, now).held
+            judge.validate(text, asker.did, WantedRole(where, one.role, one.args, form.typ), records, now).held
             for one in standing
         ]
         memberships = [mine for one in held for mine in held_as(state, asker.principal, one.ref)]
@@ -190,15 +192,12 @@ class RoleCertificates:
         said = _said(text, statements.REVOCATION)
         named = said.get("election")
         claimed = _said_place(said)
-        revocation = self._judge(now).validate_revocation(
-            text,
-            asker.did,
+        wanted = WantedRole(
             claimed if claimed.issuer == self.own else ServiceInstance(self.own, claimed.service, claimed.instance),
             named if isinstance(named, str) else "",
-            records_of(state),
-            now,
+            typ=statements.REVOCATION.typ,
         )
-        return revocation.election
+        return self._judge(now).validate(text, asker.did, wanted, records_of(state), now).held.role
 
     def _judge(self, now: datetime) -> Validator:
         """The validator, by keys that are known now: another gateway may have rolled them."""
@@ -271,7 +270,7 @@ def said_role(text: str) -> WantedRole:
     form = _role_form(text)
     said = _said(text, form)
     try:
-        return WantedRole(_said_place(said), str(said["roles"][0]["role"]), None, form is statements.APPOINTMENT)
+        return WantedRole(_said_place(said), str(said["roles"][0]["role"]), typ=form.typ)
     except (LookupError, TypeError):
         return WantedRole(ServiceInstance("", ""), "")
 

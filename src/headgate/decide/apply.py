@@ -7,12 +7,12 @@ could trip over (names, kinds, cycles, limits, normal forms) is refused here, wh
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping, MutableMapping
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
-from typing import Final, assert_never
+from typing import Any, Final, assert_never
 
 from headgate.authority.statement_state import LONG_AGO, StatementState
 from headgate.decide.check import Scope, check, check_author, check_new_names, check_requirement, check_role
@@ -31,7 +31,7 @@ from headgate.model.layered import branch, drop
 from headgate.model.limits import MAX_GROUP_DEPTH
 from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.rolefiles import EventPolicy
-from headgate.model.state import State
+from headgate.model.state import State, subgroups
 from headgate.model.types import Catalog, EventType, check_name, is_pattern, matches
 from headgate.model.values import Kind, Value, brief, conform, kind_of, same
 
@@ -43,6 +43,14 @@ DOMAIN_ACTIONS = frozenset({Action.CONNECT, Action.INSTALL})
 def apply(state: State, batch: Batch) -> State:
     """The state after a batch, or an error and nothing applied."""
     return _Work(state, batch.author).run(batch.changes)
+
+
+_CHANGED: Final = (
+    *("types", "principals", "groups", "relations", "open_names", "private", "predicates", "subscriptions"),
+    *("connect_open", "any_names", "advertisements", "withdrawals", "roles"),
+)
+"""What of the state changes while a batch is applied, besides rules and what stands of statements."""
+_DECLARE: Final = "declare it first"
 
 
 class _Work:
@@ -76,8 +84,8 @@ class _Work:
         return {rule.id: rule for rule in self.before.rules if rule.source is Source.RULE}
 
     def run(self, batch: tuple[Change, ...]) -> State:
-        if not self.is_administrator and self.author not in self.principals:
-            raise UnknownName(f"no principal `{brief(self.author)}`", remedy="declare it first")
+        if not self.is_administrator:
+            self._principal(self.author)
         for change in batch:
             if isinstance(change, RoleRequest):
                 raise TypeError("what becomes of a request of a role is worked out by `roles.requests.transition`")
@@ -93,23 +101,8 @@ class _Work:
 
     def _freeze(self) -> State:
         """The state so far, for looking things up in."""
-        return replace(
-            self.standing.frozen(self.before),
-            types=self.types,
-            rules=self._ordered(),
-            principals=self.principals,
-            groups=self.groups,
-            relations=self.relations,
-            open_names=self.open_names,
-            private=self.private,
-            predicates=self.predicates,
-            subscriptions=self.subscriptions,
-            connect_open=self.connect_open,
-            any_names=self.any_names,
-            advertisements=self.advertisements,
-            withdrawals=self.withdrawals,
-            roles=self.roles,
-        )
+        changed = {name: getattr(self, name) for name in _CHANGED}
+        return replace(self.standing.frozen(self.before), rules=self._ordered(), **changed)
 
     def _ordered(self) -> tuple[Rule, ...]:
         """The rules in the order of D5; the very tuple from before where nothing has looked at them."""
@@ -143,10 +136,7 @@ class _Work:
             case changes.RemoveRelation(name):
                 self._administer("relation", name)
                 self._relation(name)
-                self._unused("relation", name, lambda a: isinstance(a, Related) and a.name == name)
-                del self.relations[name]
-                self.open_names -= {name}
-                self.standing.close(self._may_be_named)
+                self._remove("relation", name, self.relations)
             case changes.SetOpen(name, is_open):
                 self._administer("group or relation", name)
                 self._set_open(name, is_open)
@@ -165,14 +155,12 @@ class _Work:
                 self.advertisements -= {(principal, type_name)}
             case changes.Withdraw(principal):
                 self._administer("principal", principal)
-                if principal not in self.principals:
-                    raise UnknownName(f"no principal `{brief(principal)}`")
+                _check_known("principal", principal, self.principals)
                 self.withdrawals[principal] = self.before.version + 1
             case changes.RemovePredicate(name):
                 self._administer("predicate", name)
-                if name not in self.predicates:
-                    raise UnknownName(f"no predicate `{brief(name)}`")
-                self._unused("predicate", name, lambda a: isinstance(a, Predicate) and a.name == name)
+                _check_known("predicate", name, self.predicates)
+                self._unused("predicate", name)
                 del self.predicates[name]
             case changes.DeclarePrincipal(name, attributes):
                 self._administer("principal", name)
@@ -182,9 +170,7 @@ class _Work:
                 self._fresh(check_name("group", name))
                 if name in self.relations:  # they share the names that are open
                     raise BadDefinition(f"`{name}` already names a relation")
-                self.groups[name] = frozenset()
-                self.new_names.append(("group", name))
-                self.open_names |= {name} if is_open else set()
+                self._declare("group", name, self.groups, is_open)
             case changes.DeclareRelation(name, is_open):
                 self._administer("relation", name)
                 if check_name("relation", name) in self.relations:
@@ -192,9 +178,7 @@ class _Work:
                 if name in self.groups:
                     raise BadDefinition(f"`{name}` already names a group")
                 self._no_function(name)
-                self.relations[name] = frozenset()
-                self.new_names.append(("relation", name))
-                self.open_names |= {name} if is_open else set()
+                self._declare("relation", name, self.relations, is_open)
             case changes.AddMember(group, member, value):
                 self._administer("group", group)
                 self._add_member(group, member, value)
@@ -248,9 +232,8 @@ class _Work:
                 self.roles = replace(self.roles, representatives={**self.roles.representatives, new.type: new})
                 self._resettle()
             case changes.RemoveRepresentative(name):
+                _check_known("representative of", name, self.roles.representatives)
                 kept = {type: one for type, one in self.roles.representatives.items() if type != name}
-                if len(kept) == len(self.roles.representatives):
-                    raise UnknownName(f"no representative of `{brief(name)}`")
                 self.roles = replace(self.roles, representatives=kept)
                 self._resettle()
             case changes.Settle(facts):
@@ -260,9 +243,8 @@ class _Work:
 
     def _no_function(self, name: str) -> None:
         """Refuse a relation that would take the place of a function in a rolefile that was accepted with that."""
-        for service, rolefile in self.roles.rolefiles.items():
-            used = name in self.predicates and any(name in named(one.constraint) for one in rolefile.statements)
-            if used:
+        for service, rolefile in self.roles.rolefiles.items() if name in self.predicates else ():
+            if any(name in named(one.constraint) for one in rolefile.statements):
                 raise BadDefinition(f"the rolefile of `{service}` calls a function `{name}`", remedy="change it first")
 
     def _resettle(self) -> None:
@@ -301,16 +283,14 @@ class _Work:
                 stands.trust(provider)
                 self._end_attested(None)
             case changes.RemoveProvider(key):
-                if key not in stands.providers:
-                    raise UnknownName(f"no identity provider `{brief(key)}`")
+                _check_known("identity provider", key, stands.providers)
                 del stands.providers[key]
                 self._end_attested(None)
             case changes.AddIssuing(issuing):
                 self._known(issuing.who)
                 stands.issuing[issuing.id] = issuing
             case changes.RemoveIssuing(id):
-                if id not in stands.issuing:
-                    raise UnknownName(f"no issuing rule `{brief(id)}`")
+                _check_known("issuing rule", id, stands.issuing)
                 del stands.issuing[id]
             case _:
                 assert_never(change)
@@ -351,11 +331,6 @@ class _Work:
             return pattern not in self.types or self.types[pattern].owner == principal
         return any(one.owner == principal for one in self.types.values())
 
-    def _principal(self, name: str) -> str:
-        if name not in self.principals:
-            raise UnknownName(f"no principal `{brief(name)}`", remedy="declare it first")
-        return name
-
     # -- names ------------------------------------------------------------------------------------------------
 
     def _administer(self, what: str, name: str) -> None:
@@ -366,15 +341,14 @@ class _Work:
         """Only a principal itself and the administrator act in its name."""
         if not self.is_administrator and principal != self.author:  # the same whether there is one
             raise GovernDenied(f"`{self.author}` cannot {what} as `{brief(principal)}`")
-        if principal not in self.principals and principal != self.before.administrator:
-            raise UnknownName(f"no principal `{brief(principal)}`", remedy="declare it first")
+        self._somebody(principal)
 
-    def _unused(self, what: str, name: str, names: Callable[[Condition], bool]) -> None:
+    def _unused(self, what: str, name: str) -> None:
         """Refuse to end something that a condition or filter still names."""
         for rule in self.rules.values():
-            if any(names(atom) for atom in atoms(rule.where)):
+            if _is_named(rule.where, what, name):
                 raise BadDefinition(f"the rule `{rule.id}` names the {what} `{name}`", remedy="remove the rule first")
-        self._unfiltered(what, name, names)
+        self._unfiltered(what, name)
         for service, rolefile in self.roles.rolefiles.items():
             if any(name in named(one.constraint) for one in rolefile.statements):
                 raise BadDefinition(f"the rolefile of `{service}` names the {what} `{name}`", remedy="change it first")
@@ -383,24 +357,20 @@ class _Work:
         if any(name in named(one) for one in said):
             raise BadDefinition(f"the event policy names the {what} `{name}`", remedy="change it first")
 
-    def _unfiltered(self, what: str, name: str, names: Callable[[Condition], bool]) -> None:
+    def _unfiltered(self, what: str, name: str) -> None:
         """Refuse to take from filters something that one of them still names."""
         for one in self.subscriptions.values():
-            if any(names(atom) for atom in atoms(one.where)):
+            if _is_named(one.where, what, name):
                 raise BadDefinition(f"the filter of a subscription names the {what} `{name}`", remedy="end it first")
 
     def _set_open(self, name: str, is_open: bool) -> None:
-        if name not in self.groups and name not in self.relations:
-            raise UnknownName(f"no group or relation `{brief(name)}`", remedy="declare it first")
+        _check_known("group or relation", name, self.groups, self.relations, remedy=_DECLARE)
         if is_open:
             self.open_names |= {name}
-        elif name in self.groups:
-            self._unfiltered("group", name, lambda a: isinstance(a, InGroup) and a.group == name)
-        else:
-            self._unfiltered("relation", name, lambda a: isinstance(a, Related) and a.name == name)
-        if not is_open:
-            self.open_names -= {name}
-            self._unnamed(name, "group", "relation")
+            return
+        self._unfiltered("group" if name in self.groups else "relation", name)
+        self.open_names -= {name}
+        self._unnamed(name, "group", "relation")
 
     def _set_private(self, name: str, is_private: bool) -> None:
         self.private = self.private | {name} if is_private else self.private - {name}
@@ -439,20 +409,21 @@ class _Work:
         if inside is not None:
             raise BadDefinition(f"`{name}` is a value in the group `{inside}`", remedy="take it out of the group first")
 
+    def _principal(self, name: str) -> str:
+        return _check_known("principal", name, self.principals, remedy=_DECLARE)
+
+    def _somebody(self, name: str) -> str:
+        return _check_known("principal", name, self.principals, (self.before.administrator,), remedy=_DECLARE)
+
     def _known(self, name: str) -> str:
-        if name not in self.principals and name not in self.groups and name != self.before.administrator:
-            raise UnknownName(f"no principal or group `{brief(name)}`", remedy="declare it first")
-        return name
+        known = self.principals, self.groups, (self.before.administrator,)
+        return _check_known("principal or group", name, *known, remedy=_DECLARE)
 
     def _group(self, name: str) -> frozenset[str]:
-        if name not in self.groups:
-            raise UnknownName(f"no group `{brief(name)}`", remedy="declare it first")
-        return self.groups[name]
+        return self.groups[_check_known("group", name, self.groups, remedy=_DECLARE)]
 
     def _relation(self, name: str) -> frozenset[Row]:
-        if name not in self.relations:
-            raise UnknownName(f"no relation `{brief(name)}`", remedy="declare it first")
-        return self.relations[name]
+        return self.relations[_check_known("relation", name, self.relations, remedy=_DECLARE)]
 
     # -- types, principals, groups, relations -----------------------------------------------------------------
 
@@ -505,8 +476,7 @@ class _Work:
         self.first = [i for i in self.first if i in self.rules]
 
     def _remove_principal(self, name: str) -> None:
-        if name not in self.principals:
-            raise UnknownName(f"no principal `{brief(name)}`")
+        _check_known("principal", name, self.principals)
         for owned in self.types.values():
             if owned.owner == name:
                 raise BadDefinition(f"`{name}` owns the type `{owned.name}`", remedy="remove the type first")
@@ -523,30 +493,34 @@ class _Work:
         for group in [group for group, members in self.groups.items() if name in members]:
             self.groups[group] -= {name}
 
-    def _remove_group(self, name: str) -> None:
-        self._group(name)
-        self._unused("group", name, lambda a: isinstance(a, InGroup) and a.group == name)
-        del self.groups[name]
-        self.standing.end_issuing(name)
+    def _remove(self, what: str, name: str, among: MutableMapping[str, Any]) -> None:
+        self._unused(what, name)
+        del among[name]
         self.open_names -= {name}
         self.standing.close(self._may_be_named)
+
+    def _remove_group(self, name: str) -> None:
+        self._group(name)
+        self._remove("group", name, self.groups)
+        self.standing.end_issuing(name)
         self._end_rules(lambda rule: rule.who == name)
         self._leave_groups(name)
 
     def _set_key(self, principal: str, key: str | None) -> None:
-        if principal not in self.principals and principal != self.before.administrator:
-            raise UnknownName(f"no principal `{brief(principal)}`", remedy="declare it first")
+        self._somebody(principal)
         if self.keys.get(principal) != key:
             self.standing.rekey(principal, key)
-        if key is None:
-            self.standing.set_key(principal, None)
-            return
-        if not _KEY.match(key):
+        if key is not None and not _KEY.match(key):
             raise BadDefinition(f"`{brief(key)}` is not a public key", remedy="write `did:key:z6Mk...`")
-        holder = self.standing.holders.get(key, principal)
+        holder = principal if key is None else self.standing.holders.get(key, principal)
         if holder != principal:
             raise BadDefinition(f"`{holder}` already has the key of `{principal}`", remedy="give each its own")
         self.standing.set_key(principal, key)
+
+    def _declare(self, what: str, name: str, among: MutableMapping[str, frozenset[Any]], is_open: bool) -> None:
+        among[name] = frozenset()
+        self.new_names.append((what, name))
+        self.open_names |= {name} if is_open else set()
 
     def _declare_principal(self, name: str, attributes: Mapping[str, Value]) -> None:
         self._fresh(check_name("principal", name))
@@ -570,22 +544,12 @@ class _Work:
         else:
             check_name("member", member)
         if member in self.groups:
-            if member == group or group in self._below(member):
+            if group in subgroups(self.groups, member):
                 raise BadDefinition(f"`{member}` in `{group}` would make the groups a cycle")
             self.groups[group] = members | {member}
             if self._depth(group) > MAX_GROUP_DEPTH:
                 raise BadDefinition(f"`{group}` nests deeper than MAX_GROUP_DEPTH ({MAX_GROUP_DEPTH})")
         self.groups[group] = members | {member}
-
-    def _below(self, group: str) -> set[str]:
-        """Every group inside a group."""
-        subgroups: set[str] = set()
-        frontier = [group]
-        while frontier:
-            inner = [m for m in self.groups[frontier.pop()] if m in self.groups and m not in subgroups]
-            subgroups.update(inner)
-            frontier.extend(inner)
-        return subgroups
 
     def _depth(self, group: str) -> int:
         """The longest chain of groups through a group."""
@@ -694,6 +658,22 @@ class _Work:
         if old is None or not (self.is_administrator or old.principal == self.author):
             raise UnknownName(f"no subscription `{brief(id)}`")
         del self.subscriptions[id]
+
+
+def _check_known(what: str, name: str, *known: Container[str], remedy: str | None = None) -> str:
+    """Refuse a name that nobody declared."""
+    if not any(name in some for some in known):
+        raise UnknownName(f"no {what} `{brief(name)}`", remedy=remedy)
+    return name
+
+
+def _is_named(condition: Condition, what: str, name: str) -> bool:
+    """Does a condition name this group, relation or predicate?"""
+    for atom in atoms(condition):
+        match what, atom:
+            case ("group", InGroup(_, one)) | ("relation", Related(one)) | ("predicate", Predicate(one)) if one == name:
+                return True
+    return False
 
 
 def check_may_rule(state: State, author: str, type_name: str, actions: frozenset[Action]) -> None:

@@ -19,29 +19,16 @@ import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, assert_never
+from typing import Final
 
 from headgate.decide.truth import World, truth
 from headgate.model import expressions as tree
 from headgate.model.errors import BadDefinition, BadExpression, GovernDenied
 from headgate.model.events import Event
-from headgate.model.expressions import (
-    Atom,
-    Condition,
-    Constant,
-    Operand,
-    RoleRef,
-    Variable,
-    atoms,
-    foreign,
-    has_star,
-    operands,
-    plain,
-    subjects,
-)
+from headgate.model.expressions import Atom, Condition, Constant, Operand, RoleRef, Variable, atoms, operands
 from headgate.model.lookalikes import Lookalikes, mixed_scripts, normal_form
 from headgate.model.state import State
-from headgate.model.values import Kind, Value, brief, comparable, kind_of
+from headgate.model.values import Kind, Value, brief, comparable
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +99,7 @@ def is_private(name: str) -> BadExpression:
 
 def check(condition: Condition, scope: Scope) -> None:
     """Refuse an expression that does not type-check in a scope, or is of the language of rolefiles."""
-    if has_star(condition):
+    if tree.has_star(condition):
         raise _of_roles("`*`")
     for atom in atoms(condition):
         _check_atom(atom, scope)
@@ -152,11 +139,7 @@ def _show_comparison(atom: Atom, one: tree.Compare) -> str:
 def _kind(operand: Operand, scope: Scope) -> Kind | None:
     """The declared kind of an operand; None where it has none."""
     match operand:
-        case tree.Attribute(name):
-            if name in scope.attributes:
-                return scope.attributes[name]
-            if scope.lenient:
-                return None
+        case tree.Attribute(name) if name not in scope.attributes and not scope.lenient:
             raise BadExpression(
                 f"{scope.where} has no attribute `{brief(name)}`", remedy=_known("attributes", scope.attributes)
             )
@@ -164,28 +147,15 @@ def _kind(operand: Operand, scope: Scope) -> Kind | None:
             raise BadExpression(f"a filter cannot use `@{name}`", remedy="it is for the conditions of rights")
         case tree.Meta(("instance" | "client") as name):
             raise _of_roles(f"`@{name}`")
-        case tree.Meta("time"):
-            return Kind.TIMESTAMP
-        case tree.Meta("rate"):
-            return Kind.INT
-        case tree.Meta():
-            return Kind.STRING
-        case tree.Subject(name):
-            if scope.filter:
-                raise BadExpression(
-                    f"a filter cannot use the subject attribute `${brief(name)}`", remedy="write the value itself"
-                )
-            return None
-        case Constant(value):
-            return kind_of(plain(value))
-        case tree.ClockPart(part, of, _):
-            if _kind(of, scope) not in (Kind.TIMESTAMP, None):
-                raise BadExpression(f"`{part}` needs a timestamp, and {_show(of)} is none")
-            return Kind.INT
+        case tree.Subject(name) if scope.filter:
+            raise BadExpression(
+                f"a filter cannot use the subject attribute `${brief(name)}`", remedy="write the value itself"
+            )
+        case tree.ClockPart(part, of, _) if _kind(of, scope) not in (Kind.TIMESTAMP, None):
+            raise BadExpression(f"`{part}` needs a timestamp, and {_show(of)} is none")
         case Variable() | tree.Apply() | tree.Count() | tree.Combine():
             raise _of_roles(_NAMES[type(operand)])
-        case _:
-            assert_never(operand)
+    return tree.declared_kind(operand, scope.attributes)
 
 
 _NAMES: Final = {Variable: "a variable", tree.Apply: "a function", tree.Count: "`count`", tree.Combine: "a sum"}
@@ -238,7 +208,7 @@ def _show(operand: Operand) -> str:
         case tree.Attribute(name):
             return name
         case _:
-            raise foreign(operand)
+            raise tree.foreign(operand)
 
 
 _NAME_REMEDY = "choose a name that cannot be mistaken; a domain with `names: any` takes every name"
@@ -270,15 +240,9 @@ def check_new_name(what: str, name: str, known: Lookalikes) -> None:
 
 def _names_of(state: State, what: str) -> Collection[str]:
     """The names among which a name is one's own."""
-    match what:
-        case "type":
-            return state.types.every
-        case "principal" | "group":
-            return {**dict.fromkeys(state.principals), **dict.fromkeys(state.groups), state.administrator: None}
-        case "relation":
-            return state.relations
-        case _:
-            return state.predicates
+    if what in ("principal", "group"):
+        return {**dict.fromkeys(state.principals), **dict.fromkeys(state.groups), state.administrator: None}
+    return {"type": state.types.every, "relation": state.relations}.get(what, state.predicates)
 
 
 def _strange(name: str) -> str:
@@ -299,7 +263,7 @@ def check_requirement(condition: Condition, private: frozenset[str] = frozenset(
             raise BadExpression("a requirement names no group, relation or predicate", remedy=remedy)
         if not all(isinstance(one, (tree.Subject, Constant)) for one in operands(atom)):
             raise BadExpression("a requirement looks at nothing of the event", remedy=remedy)
-    for name in sorted(subjects(condition) & private):
+    for name in sorted(tree.subjects(condition) & private):
         raise is_private(name)
 
 

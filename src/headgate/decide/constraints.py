@@ -268,9 +268,7 @@ def _holds(name: str, args: tuple[Operand, ...], bound: Bindings, scene: Scene) 
         if known is None:
             return None
         wanted.append(Constant(known))
-    if name in scene.roles:
-        return any(True for _ in _memberships(scene.own(RoleRef(name, tuple(wanted))), {}, scene))
-    return _is_in(tuple(wanted), scene.rows(name) or frozenset(), scene)
+    return any(True for _ in _tuples(name, tuple(wanted), {}, scene))
 
 
 def _is_in(terms: tuple[Term, ...], rows: frozenset[Row], scene: Scene) -> bool:
@@ -296,10 +294,6 @@ def _tuples(name: str, terms: tuple[Term, ...], bound: Bindings, scene: Scene) -
         yield from _memberships(scene.own(RoleRef(name, terms)), bound, scene)
         return
     rows = scene.rows(name) or frozenset()
-    if not terms:
-        if rows:
-            yield bound
-        return
     if not any(isinstance(term, Variable) and term.name != "_" for term in terms):
         if _is_in(terms, rows, scene):
             yield bound

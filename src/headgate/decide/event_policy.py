@@ -9,7 +9,7 @@ Leaves out: compiling (`pipeline.event_policy.compiled`), which must agree.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import is_
 from typing import Final
 
@@ -36,17 +36,10 @@ POLICY_RULE_IDS: Final = "events."
 """How the ids of entries of the event policy begin; no rule may be called so."""
 
 
-@dataclass(frozen=True, slots=True)
-class EntryAnswer:
-    """An entry of the event policy, as a rule of its place, and whether it is true."""
-
-    rule: Rule
-    truth: bool | None
-    number: int
-
-
-def answers(state: State, principal: str, event: Event, counted: tuple[str, ...] | None) -> Iterator[EntryAnswer]:
-    """Every entry that takes in the event's type, put to the event and to what the principal counts, in order."""
+def answers(
+    state: State, principal: str, event: Event, counted: tuple[str, ...] | None
+) -> Iterator[tuple[Rule, bool | None]]:
+    """Every entry that takes in the event's type, as a rule of its place, and whether it is true, in order."""
     policy = state.roles.policy
     if not policy.entries:
         return
@@ -54,7 +47,7 @@ def answers(state: State, principal: str, event: Event, counted: tuple[str, ...]
     shown = credentials(state, principal, counted)
     for number, entry in enumerate(policy.entries):
         if entry.event.type in line:
-            yield EntryAnswer(rule_of(state, entry, number, principal), entry_truth(state, entry, event, shown), number)
+            yield rule_of(state, entry, number, principal), entry_truth(state, entry, event, shown)
 
 
 def rule_of(state: State, entry: EventEntry, number: int, principal: str) -> Rule:
@@ -341,11 +334,8 @@ def _size(constraint: Condition) -> int:
     waiting: list[Condition | Operand] = [constraint]
     while waiting and count <= MAX_INLINED:
         count += 1
-        match waiting.pop():
-            case tree.Starred() | tree.Not() | AllOf() | tree.AnyOf() as connective:
-                waiting += tree.parts(connective)
-            case atom_or_operand:
-                waiting += tree.operands(atom_or_operand)
+        node = waiting.pop()
+        waiting += (*tree.parts(node), *tree.operands(node))
     return count
 
 

@@ -19,20 +19,7 @@ from typing import Final, TypeAlias, assert_never
 
 from headgate.model import expressions as tree
 from headgate.model.errors import BadExpression
-from headgate.model.expressions import (
-    Atom,
-    CompareOp,
-    Condition,
-    Constant,
-    Operand,
-    Variable,
-    any_of,
-    declared_kind,
-    foreign,
-    operands,
-    plain,
-    rewrite,
-)
+from headgate.model.expressions import Atom, Condition, Constant, Operand, declared_kind
 from headgate.model.limits import MAX_CLAUSE_ATOMS, MAX_CLAUSES
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, comparable, compare
@@ -228,20 +215,20 @@ def _null(operand: Operand, want: bool, kinds: Mapping[str, Kind]) -> _Raw | Non
             return None if want else _NOTHING
         case tree.Subject():
             raise ValueError("subject attributes are bound before normalising")
-        case Variable() | tree.Apply() | tree.Count() | tree.Combine():
-            raise foreign(operand)
+        case tree.Variable() | tree.Apply() | tree.Count() | tree.Combine():
+            raise tree.foreign(operand)
         case _:
             assert_never(operand)
 
 
-def _compare(op: CompareOp, left: Operand, right: Operand, kinds: Mapping[str, Kind]) -> _Raw | None:
+def _compare(op: tree.CompareOp, left: Operand, right: Operand, kinds: Mapping[str, Kind]) -> _Raw | None:
     if isinstance(left, Constant) and isinstance(right, Constant):
-        return _NOTHING if compare(op, plain(left.value), plain(right.value)) is True else None
+        return _NOTHING if compare(op, tree.plain(left.value), tree.plain(right.value)) is True else None
     if isinstance(left, Constant):
         op, left, right = tree.MIRRORED[op], right, left
     if not isinstance(right, Constant):
         return _rest(Literal(tree.Compare(op, left, right), True), kinds)
-    value = plain(right.value)
+    value = tree.plain(right.value)
     match op:
         case "=":
             bounds = Bounds(only=frozenset({value}))
@@ -258,7 +245,7 @@ def _compare(op: CompareOp, left: Operand, right: Operand, kinds: Mapping[str, K
 
 def _in_set(operand: Operand, values: tuple[Value, ...], want: bool, kinds: Mapping[str, Kind]) -> _Raw | None:
     if isinstance(operand, Constant):
-        truths = [compare("=", plain(operand.value), v) for v in values]
+        truths = [compare("=", tree.plain(operand.value), v) for v in values]
         found = True if True in truths else None if None in truths else False
         return _NOTHING if found is want else None
     chosen = frozenset(values)
@@ -283,7 +270,7 @@ def _bounded(operand: Operand, bounds: Bounds, kinds: Mapping[str, Kind]) -> _Ra
 
 def _rest(literal: Literal, kinds: Mapping[str, Kind]) -> _Raw | None:
     clause: _Raw | None = ((), (literal,))
-    for operand in operands(literal.atom):
+    for operand in tree.operands(literal.atom):
         if isinstance(operand, Constant) and operand.value is None:
             return None
         needs = _null(operand, False, kinds)
@@ -337,11 +324,11 @@ def bind(
                 fitting = tuple(v for v in values if fit(Constant(v), operand) != Constant(None))
                 if len(fitting) == len(values):
                     return replace(atom, operand=put(operand))
-                return any_of(*((tree.InSet(put(operand), fitting),) if fitting else ()), _UNKNOWN)
+                return tree.any_of(*((tree.InSet(put(operand), fitting),) if fitting else ()), _UNKNOWN)
             case _:
                 return tree.with_operands(atom, put)
 
-    return rewrite(condition, fitted)
+    return tree.rewrite(condition, fitted)
 
 
 def in_relations(state: State, constraint: Condition) -> Condition:
@@ -354,4 +341,4 @@ def in_relations(state: State, constraint: Condition) -> Condition:
             case _:
                 return atom
 
-    return rewrite(constraint, meant)
+    return tree.rewrite(constraint, meant)

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import wraps
 from typing import Concatenate, Final, ParamSpec, TypeAlias, TypeVar
 
-from headgate.lang.literals import Reading, read_text
+from headgate.lang.literals import Reading, is_seconds, read_text, reading_beside
 from headgate.model import expressions as tree
 from headgate.model.changes import Row
 from headgate.model.errors import HeadgateError
@@ -104,7 +104,7 @@ def _look(leaf: Atom, known: dict[str, Reading], readings: dict[tuple[str, int],
     sides = list(dict.fromkeys(side for one in tree.comparisons(leaf) for side in (one.left, one.right)))
     for side in sides:
         _within(side, known, readings)
-    if any(_is_seconds(side) for side in sides):
+    if any(is_seconds(side) for side in sides):
         for side in sides:
             _between_times(side, known, readings)
     is_read = next((one for side in sides if (one := reading_of(side, known, readings)) is not None), None)
@@ -121,9 +121,9 @@ def _is_time(e: Operand, is_read: Reading, known: dict[str, Reading], readings: 
             known.setdefault(name, is_read)
         case tree.Apply(function, args):
             readings.setdefault((function, len(args)), is_read)
-        case tree.Combine("+" | "-", of, by) if _is_seconds(by):
+        case tree.Combine("+" | "-", of, by) if is_seconds(by):
             _is_time(of, is_read, known, readings)
-        case tree.Combine("+", by, of) if _is_seconds(by):
+        case tree.Combine("+", by, of) if is_seconds(by):
             _is_time(of, is_read, known, readings)
 
 
@@ -132,7 +132,7 @@ def _between_times(e: Operand, known: dict[str, Reading], readings: dict[tuple[s
     match e:
         case tree.Combine("-", left, right):
             for one, other in ((left, right), (right, left)):
-                if not _is_seconds(other) and (is_read := reading_of(one, known, readings)) is not None:
+                if not is_seconds(other) and (is_read := reading_of(one, known, readings)) is not None:
                     _is_time(other, is_read, known, readings)
 
 
@@ -160,25 +160,18 @@ def _columns(
             known.setdefault(arg.name, readings[name, column])
 
 
-def _is_seconds(e: Operand) -> bool:
-    return isinstance(e, Constant) and isinstance(e.value, int)
-
-
 def reading_of(e: Operand, known: Mapping[str, Reading], readings: Readings = AS_STORED) -> Reading | None:
     """What an expression is, if it is a time."""
-    match e:
-        case tree.Meta("time") | Constant(datetime()):
-            return "timestamp"
-        case Variable(name):
-            return known.get(name)
-        case tree.ClockPart(part):
-            return part
-        case tree.Apply(function, args):
-            return readings.get((function, len(args)))
-        case tree.Combine("+" | "-" as op, left, right):
-            first, second = reading_of(left, known, readings), reading_of(right, known, readings)
-            if op == "-" and first == "timestamp" and not _is_seconds(right):
-                return None  # a moment, or the seconds between two
-            return first or second
-        case _:
-            return None
+
+    def leaf(e: Operand) -> Reading | None:
+        match e:
+            case Constant(datetime()):
+                return "timestamp"
+            case Variable(name):
+                return known.get(name)
+            case tree.Apply(function, args):
+                return readings.get((function, len(args)))
+            case _:
+                return None
+
+    return reading_beside(e, leaf)

@@ -21,7 +21,7 @@ from headgate.model import expressions as tree
 from headgate.model.changes import Row
 from headgate.model.events import Event, size_of
 from headgate.model.expressions import Argument, Condition, Operand
-from headgate.model.state import State
+from headgate.model.state import State, subgroups
 from headgate.model.values import INT_MAX, INT_MIN, Kind, Value, compare, same
 
 _WEEK: Final = timedelta(days=7)
@@ -227,18 +227,8 @@ def call(predicate: PredicateFunction | None, event: Event, args: Row) -> bool |
 
 def is_member(state: State, who: str, group: str) -> bool:
     """Is this in a group, directly or through other groups? A group inside is no member of its own."""
-    if who in state.groups:
-        return False
-    seen = {group}
-    frontier = [group]
-    for at in frontier:
-        inside = state.groups.get(at, frozenset())
-        if who in inside:
-            return True
-        nested = [inner for inner in inside if inner in state.groups and inner not in seen]
-        seen.update(nested)
-        frontier += nested
-    return False
+    within = subgroups(state.groups, group)
+    return who not in state.groups and any(who in state.groups.get(at, ()) for at in within)
 
 
 def compared(op: str, a: Argument, b: Argument) -> bool | None:

@@ -7,7 +7,7 @@ unknown forbidding condition forbids.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from headgate.decide import event_policy
@@ -200,15 +200,11 @@ def verdicts(
         asked = replace(world, attributes=attributes).given(rule.given)
         verdict = Verdict(rule, truth(condition_for(rule, attributes), event, asked), covers)
         (chains if rule.source is Source.CHAIN else rule_verdicts).append(verdict)
-    return (*rule_verdicts, *_policy_verdicts(state, principal, event, counted), *chains)
-
-
-def _policy_verdicts(state: State, principal: str, event: Event, counted: tuple[str, ...] | None) -> Iterator[Verdict]:
-    """Every entry of the event policy that takes in the event's type, put to the event (OASIS 7.3)."""
-    for answer in event_policy.answers(state, principal, event, counted):
-        negative = answer.rule.effect is Effect.FORBID
-        kinds = state.types.attributes(event.type if negative else answer.rule.type)
-        yield Verdict(answer.rule, answer.truth, frozenset(kinds))
+    policy: list[Verdict] = []
+    for rule, is_true in event_policy.answers(state, principal, event, counted):
+        kinds = state.types.attributes(event.type if rule.effect is Effect.FORBID else rule.type)
+        policy.append(Verdict(rule, is_true, frozenset(kinds)))
+    return (*rule_verdicts, *policy, *chains)
 
 
 def view(

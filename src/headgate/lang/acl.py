@@ -170,7 +170,7 @@ def _text(argument: Argument) -> str:
 
 
 FUNCTIONS: Final[Mapping[str, Callable[..., Argument]]] = {"unixacl": unixacl, "acl": acl}
-"""The functions that every service has."""
+"""The functions that every service has; each gives a set of rights."""
 
 
 # -- rules ----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ zone is one.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Literal, TypeAlias
 from zoneinfo import ZoneInfo
@@ -68,24 +69,32 @@ def read_text(reading: Reading, text: str) -> Value:
         raise BadExpression(error.message, remedy=error.remedy) from None
 
 
-def reading_beside(e: Operand) -> Reading | None:
-    """What text means beside an expression of a rolefile or event policy: a moment, a time of day or a day."""
+def _none(_: Operand) -> None:
+    return None
+
+
+def reading_beside(e: Operand, leaf: Callable[[Operand], Reading | None] = _none) -> Reading | None:
+    """What text means beside an expression of a rolefile or event policy: a moment, a time of day or a day.
+
+    What a variable, a constant or a call is, `leaf` tells.
+    """
     match e:
         case Meta("time"):
             return "timestamp"
         case ClockPart(part):
             return part
         case Combine("+" | "-" as op, left, right):
-            first, second = reading_beside(left), reading_beside(right)
-            if (
-                op == "-"
-                and first == "timestamp"
-                and not (isinstance(right, Constant) and isinstance(right.value, int))
-            ):
+            first, second = reading_beside(left, leaf), reading_beside(right, leaf)
+            if op == "-" and first == "timestamp" and not is_seconds(right):
                 return None  # a moment, or the seconds between two
             return first or second
         case _:
-            return None
+            return leaf(e)
+
+
+def is_seconds(e: Operand) -> bool:
+    """Is it a whole number, which beside a moment is seconds?"""
+    return isinstance(e, Constant) and isinstance(e.value, int)
 
 
 def is_zone(zone: str) -> bool:

@@ -24,28 +24,10 @@ from typing import Final, TypeVar, assert_never, cast, get_args
 
 from headgate.lang.literals import RESERVED, clock_text, is_zone, reading_beside
 from headgate.model import expressions as tree
+from headgate.model import limits
+from headgate.model import rolefiles as syntax
 from headgate.model.errors import BadDefinition
 from headgate.model.expressions import Argument, Condition, Constant, Operand, RoleRef
-from headgate.model.limits import (
-    MAX_CREDENTIALS,
-    MAX_EXPRESSION_CHARS,
-    MAX_EXPRESSION_DEPTH,
-    MAX_NAME_CHARS,
-    MAX_ROLE_ARGUMENTS,
-    MAX_SET_LETTERS,
-    MAX_STATEMENTS,
-)
-from headgate.model.rolefiles import (
-    TYPE_NAMES,
-    ArgumentType,
-    Declaration,
-    EventEntry,
-    EventPolicy,
-    ObjectType,
-    Rolefile,
-    SetType,
-    Statement,
-)
 from headgate.model.values import brief, render_timestamp
 
 _PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -233,7 +215,10 @@ def fit_together(sizes: Iterable[tuple[int, int]]) -> bool:
     """
     parts = tuple(sizes)
     long = sum(length + len(" and ") for length, _ in parts) - len(" and ")
-    return long <= MAX_EXPRESSION_CHARS and max((deep for _, deep in parts), default=0) < MAX_EXPRESSION_DEPTH
+    return (
+        long <= limits.MAX_EXPRESSION_CHARS
+        and max((deep for _, deep in parts), default=0) < limits.MAX_EXPRESSION_DEPTH
+    )
 
 
 def _nesting(part: Condition) -> int:
@@ -264,7 +249,7 @@ def render_argument(value: Argument) -> str:
 _Node = TypeVar("_Node", bound=tree.Node)
 
 
-def _writable(node: _Node, room: int = MAX_EXPRESSION_DEPTH) -> _Node:
+def _writable(node: _Node, room: int = limits.MAX_EXPRESSION_DEPTH) -> _Node:
     """Refuse what no text of a rolefile says: it would not read back as the same."""
     match node:
         case tree.Attribute() | tree.Subject() | tree.IsNull() | tree.Predicate():
@@ -290,7 +275,7 @@ def _writable(node: _Node, room: int = MAX_EXPRESSION_DEPTH) -> _Node:
     if isinstance(node, Constant | tree.Variable | tree.Meta | tree.Count) or node in (tree.TRUE, tree.FALSE):
         return node
     if room < 1:
-        raise BadDefinition(f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})")
+        raise BadDefinition(f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({limits.MAX_EXPRESSION_DEPTH})")
     for part in (*tree.parts(node), *tree.operands(node)):
         _writable(part, room - 1)
     return node
@@ -316,19 +301,19 @@ def _check_constant(value: Argument) -> None:
 # -- rolefiles and event policy -------------------------------------------------------------------------------
 
 
-def render_rolefile(rolefile: Rolefile) -> str:
+def render_rolefile(rolefile: syntax.Rolefile) -> str:
     """The text of a rolefile: imports, audits, declarations, statements, one a line."""
     lines = [f"import {_plain('service', one.service)}.{_plain('type', one.name)}" for one in rolefile.imports]
     lines += [f"audit {', '.join(_plain('role', name) for name in one.roles)}" for one in rolefile.audits]
     lines += map(render_declaration, rolefile.declarations)
     lines += map(render_statement, rolefile.statements)
-    _at_most(len(lines), MAX_STATEMENTS, "MAX_STATEMENTS", "statements")
+    _at_most(len(lines), limits.MAX_STATEMENTS, "MAX_STATEMENTS", "statements")
     return "".join(f"{line}\n" for line in lines)
 
 
-def render_declaration(declaration: Declaration) -> str:
+def render_declaration(declaration: syntax.Declaration) -> str:
     """`def Member(u) u : userid`."""
-    _at_most(len(declaration.parameters), MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
+    _at_most(len(declaration.parameters), limits.MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
     if len(dict(declaration.types)) != len(declaration.types):
         raise BadDefinition(f"an argument of `{brief(declaration.role)}` is given a type twice")
     names = ", ".join(_plain("parameter", name) for name in declaration.parameters)
@@ -336,23 +321,23 @@ def render_declaration(declaration: Declaration) -> str:
     return f"def {_plain('role', declaration.role)}{f'({names})' if names else ''}{types}"
 
 
-def render_type(type: ArgumentType) -> str:
+def render_type(type: syntax.ArgumentType) -> str:
     """`Integer`, `String`, `{rwx}` or `Login.userid`."""
     match type:
-        case SetType(letters):
+        case syntax.SetType(letters):
             return f"{{{_letters(letters)}}}"
-        case ObjectType(name, None) if name.lower() in map(str.lower, TYPE_NAMES):
+        case syntax.ObjectType(name, None) if name.lower() in map(str.lower, syntax.TYPE_NAMES):
             raise BadDefinition(f"`{name}` is no name of an object type")
-        case ObjectType(name, service):
+        case syntax.ObjectType(name, service):
             return f"{'' if service is None else _plain('service', service) + '.'}{_plain('type', name)}"
         case _:
-            return next(name for name, known in TYPE_NAMES.items() if known == type)
+            return next(name for name, known in syntax.TYPE_NAMES.items() if known == type)
 
 
-def render_statement(statement: Statement) -> str:
+def render_statement(statement: syntax.Statement) -> str:
     """`Member(u) <- Login.LoggedOn(u, h)* <|* Chair |>* Chair : (u in staff)*`."""
     for what in ("credentials", "electors", "revokers"):
-        _at_most(len(getattr(statement, what)), MAX_CREDENTIALS, "MAX_CREDENTIALS", what)
+        _at_most(len(getattr(statement, what)), limits.MAX_CREDENTIALS, "MAX_CREDENTIALS", what)
     asked = tuple("?" if place in statement.asked else "" for place in range(len(statement.head.args)))
     parts = [f"{_plain('role', statement.head.role)}{_arguments(statement.head.args, asked)}", "<-"]
     parts += _joined(render_role(one.ref) + _star(one.starred) for one in statement.credentials)
@@ -361,15 +346,15 @@ def render_statement(statement: Statement) -> str:
     return " ".join(parts + _after_colon(statement.constraint))
 
 
-def render_event_policy(policy: EventPolicy) -> str:
+def render_event_policy(policy: syntax.EventPolicy) -> str:
     """The text of event policy, an entry a line."""
-    _at_most(len(policy.entries), MAX_STATEMENTS, "MAX_STATEMENTS", "entries")
+    _at_most(len(policy.entries), limits.MAX_STATEMENTS, "MAX_STATEMENTS", "entries")
     return "".join(f"{render_entry(entry)}\n" for entry in policy.entries)
 
 
-def render_entry(entry: EventEntry) -> str:
+def render_entry(entry: syntax.EventEntry) -> str:
     """`-Seen(u, r) <= Login.LoggedOn(s, h) : u in staff`."""
-    _at_most(len(entry.credentials), MAX_CREDENTIALS, "MAX_CREDENTIALS", "credentials")
+    _at_most(len(entry.credentials), limits.MAX_CREDENTIALS, "MAX_CREDENTIALS", "credentials")
     if tree.has_star(entry.constraint):
         raise BadDefinition("event policy has no `*`", remedy="what it gives ends with the credential anyway")
     name = _named(entry.event.type)
@@ -395,7 +380,7 @@ def render_membership(service: str, instance: str, role: str, args: Iterable[Arg
 
 
 def _arguments(terms: tuple[tree.Term, ...], marks: tuple[str, ...] = ()) -> str:
-    _at_most(len(terms), MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
+    _at_most(len(terms), limits.MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
     shown = [f"{mark}{render_expression(term)}" for mark, term in zip(marks or ("",) * len(terms), terms, strict=True)]
     return f"({', '.join(shown)})" if shown else ""
 
@@ -414,8 +399,10 @@ def _star(starred: bool) -> str:
 
 
 def _named(name: str) -> str:
-    if not name or len(name) > MAX_NAME_CHARS:
-        raise BadDefinition(f"the name `{brief(name)}` is empty, or longer than MAX_NAME_CHARS ({MAX_NAME_CHARS})")
+    if not name or len(name) > limits.MAX_NAME_CHARS:
+        raise BadDefinition(
+            f"the name `{brief(name)}` is empty, or longer than MAX_NAME_CHARS ({limits.MAX_NAME_CHARS})"
+        )
     return name
 
 
@@ -428,7 +415,7 @@ def _plain(what: str, name: str) -> str:
 
 def _letters(letters: Iterable[str]) -> str:
     every = list(letters)
-    _at_most(len(every), MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
+    _at_most(len(every), limits.MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
     for letter in every:
         if not _LETTER.fullmatch(letter):
             raise BadDefinition(f"`{brief(letter)}` is no letter, and a set is of letters")

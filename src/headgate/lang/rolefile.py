@@ -25,6 +25,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar, cast, ge
 
 from lark import Token, v_args
 
+from headgate.lang import parse
 from headgate.lang.literals import Reading, read_text, reading_beside
 from headgate.lang.parse import (
     LITERALS,
@@ -37,66 +38,34 @@ from headgate.lang.parse import (
     Unexpected,
     as_expression,
     check_text,
-    named,
-    number_in,
-    of_letters,
-    of_quotes,
-    of_words,
     refusal,
-    unquoted,
 )
 from headgate.model import expressions as tree
+from headgate.model import limits
+from headgate.model import rolefiles as syntax
 from headgate.model.errors import BadDefinition, BadExpression
 from headgate.model.expressions import Argument, Condition, Constant, Operand, RoleRef, Term, Variable
-from headgate.model.limits import (
-    MAX_CREDENTIALS,
-    MAX_EXPRESSION_CHARS,
-    MAX_EXPRESSION_DEPTH,
-    MAX_NAME_CHARS,
-    MAX_ROLE_ARGUMENTS,
-    MAX_ROLEFILE_CHARS,
-    MAX_SET_LETTERS,
-    MAX_STATEMENTS,
-)
-from headgate.model.rolefiles import (
-    TYPE_NAMES,
-    ArgumentType,
-    Audit,
-    Credential,
-    Declaration,
-    Elector,
-    EventEntry,
-    EventPolicy,
-    EventTemplate,
-    Import,
-    ObjectType,
-    Representative,
-    Revoker,
-    Rolefile,
-    SetType,
-    Statement,
-)
 from headgate.model.values import brief
 
 Start: TypeAlias = Literal["statement", "event", "role", "constraint", "expression", "argument"]
-_TYPES: Final = {name.lower(): type for name, type in TYPE_NAMES.items()}
+_TYPES: Final = {name.lower(): type for name, type in syntax.TYPE_NAMES.items()}
 _NAMES: Final = frozenset({"NAME", "QUOTED", "EVENT", "GROUP_NAME", "BARE_GROUP"})
 
 
-def parse_rolefile(text: str) -> Rolefile:
+def parse_rolefile(text: str) -> syntax.Rolefile:
     """The rolefile that a text says."""
     items = list(_items(text, "statement"))
-    return Rolefile(
-        tuple(item for item in items if isinstance(item, Import)),
-        tuple(item for item in items if isinstance(item, Declaration)),
-        tuple(item for item in items if isinstance(item, Statement)),
-        tuple(item for item in items if isinstance(item, Audit)),
+    return syntax.Rolefile(
+        tuple(item for item in items if isinstance(item, syntax.Import)),
+        tuple(item for item in items if isinstance(item, syntax.Declaration)),
+        tuple(item for item in items if isinstance(item, syntax.Statement)),
+        tuple(item for item in items if isinstance(item, syntax.Audit)),
     )
 
 
-def parse_event_policy(text: str) -> EventPolicy:
+def parse_event_policy(text: str) -> syntax.EventPolicy:
     """The event policy that a text says."""
-    return EventPolicy(tuple(item for item in _items(text, "event") if isinstance(item, EventEntry)))
+    return syntax.EventPolicy(tuple(item for item in _items(text, "event") if isinstance(item, syntax.EventEntry)))
 
 
 def parse_role(text: str) -> RoleRef:
@@ -120,14 +89,16 @@ def parse_expression(text: str) -> Operand:
     return as_expression(_one(text, "expression", "write a value such as `Badge(badge)`"))
 
 
-def parse_representative(type: str, parameters: Mapping[str, str]) -> Representative:
+def parse_representative(type: str, parameters: Mapping[str, str]) -> syntax.Representative:
     """How event policy sees a type; in the expressions, identifiers are its attributes."""
-    if len(parameters) > MAX_ROLE_ARGUMENTS:
-        message = f"`{brief(type)}` has {len(parameters)} parameters, past MAX_ROLE_ARGUMENTS ({MAX_ROLE_ARGUMENTS})"
+    if len(parameters) > limits.MAX_ROLE_ARGUMENTS:
+        message = (
+            f"`{brief(type)}` has {len(parameters)} parameters, past MAX_ROLE_ARGUMENTS ({limits.MAX_ROLE_ARGUMENTS})"
+        )
         raise BadDefinition(message)
     made: list[tuple[str, Operand]] = []
     for name, text in parameters.items():
-        if not isinstance(name, str) or not name or len(name) > MAX_NAME_CHARS:
+        if not isinstance(name, str) or not name or len(name) > limits.MAX_NAME_CHARS:
             raise BadDefinition(f"`{brief(name)}` is no name of a parameter of `{brief(type)}`")
         if not isinstance(text, str):
             remedy = "write a value such as `Badge(badge)`, in quotes"
@@ -136,20 +107,22 @@ def parse_representative(type: str, parameters: Mapping[str, str]) -> Representa
             made.append((name, parse_expression(text)))
         except BadExpression as error:
             raise error.at(f"`{brief(name)}` of `{brief(type)}`") from None
-    return Representative(type, tuple(made))
+    return syntax.Representative(type, tuple(made))
 
 
-def _items(text: str, start: Start) -> Iterator[Import | Audit | Declaration | Statement | EventEntry]:
-    check_text(text, MAX_ROLEFILE_CHARS, "MAX_ROLEFILE_CHARS")
+def _items(
+    text: str, start: Start
+) -> Iterator[syntax.Import | syntax.Audit | syntax.Declaration | syntax.Statement | syntax.EventEntry]:
+    check_text(text, limits.MAX_ROLEFILE_CHARS, "MAX_ROLEFILE_CHARS")
     for number, passage in enumerate(statements(text), start=1):
-        if number > MAX_STATEMENTS:
-            message = f"there are more than MAX_STATEMENTS ({MAX_STATEMENTS}) statements"
+        if number > limits.MAX_STATEMENTS:
+            message = f"there are more than MAX_STATEMENTS ({limits.MAX_STATEMENTS}) statements"
             raise BadExpression(message, place=f"line {passage.line}, column {passage.column}")
         yield replace(_LANGUAGE.read(passage, start), line=passage.line)
 
 
 def _one(text: str, start: Start, remedy: str) -> Any:
-    check_text(text, MAX_EXPRESSION_CHARS, "MAX_EXPRESSION_CHARS")
+    check_text(text, limits.MAX_EXPRESSION_CHARS, "MAX_EXPRESSION_CHARS")
     blanked = blank_comments(text)
     if not blanked.strip():
         raise BadExpression("the text is empty", place="line 1, column 1", remedy=remedy)
@@ -272,7 +245,7 @@ class _Head(NamedTuple):
     asked: tuple[int, ...]
 
 
-_Clause: TypeAlias = tuple[Token, Elector | Revoker]
+_Clause: TypeAlias = tuple[Token, syntax.Elector | syntax.Revoker]
 _T = TypeVar("_T")
 
 
@@ -296,7 +269,7 @@ def as_condition(part: ParsedPart) -> Condition:
 class ExpressionBuilder(CommonBuilder):
     """The nodes of expressions with variables. Depth counts nodes, never parentheses."""
 
-    longest_name = MAX_NAME_CHARS
+    longest_name = limits.MAX_NAME_CHARS
     metas: tuple[str, ...] = ("instance", "time", "origin", "client")
     meta_remedy = "write `@instance`, `@time`, `@origin` or `@client`"
 
@@ -306,8 +279,8 @@ class ExpressionBuilder(CommonBuilder):
 
     def _above(self, node: Operand | Condition, at: Token | None, parts: Sequence[ParsedPart]) -> ParsedPart:
         depth = 1 + max((part.depth for part in parts), default=0)
-        if depth > MAX_EXPRESSION_DEPTH:
-            message = f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})"
+        if depth > limits.MAX_EXPRESSION_DEPTH:
+            message = f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({limits.MAX_EXPRESSION_DEPTH})"
             raise refusal(at, message, "split it into several statements")
         return ParsedPart(node, at, depth)
 
@@ -358,7 +331,7 @@ class ExpressionBuilder(CommonBuilder):
 
     def letters(self, brace: Token, letters: Token | None) -> ParsedPart:
         text = str(letters or "")
-        _at_most(brace, len(text), MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
+        _at_most(brace, len(text), limits.MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
         if len(set(text)) != len(text):
             remedy = "a set is written by its letters, as in `{rw}`; quote text"
             raise refusal(brace, f"`{{{text}}}` names a letter twice", remedy)
@@ -366,7 +339,7 @@ class ExpressionBuilder(CommonBuilder):
 
     def number(self, sign: Token | None, token: Token) -> ParsedPart:
         minus = sign is not None and sign.type == "MINUS"
-        return ParsedPart(Constant(number_in(token, f"-{token}" if minus else str(token))), sign or token)
+        return ParsedPart(Constant(parse.number_in(token, f"-{token}" if minus else str(token))), sign or token)
 
     def own_role(self, name: Token, arguments: _Arguments | None) -> RoleRef:
         return RoleRef(str(name), arguments.terms if arguments else ())
@@ -378,7 +351,7 @@ class ExpressionBuilder(CommonBuilder):
         return RoleRef(str(name), terms, str(service), cast(Term, instance.node) if instance else None)
 
     def arguments(self, opened: Token, terms: tuple[Term, ...] | None) -> _Arguments:
-        _at_most(opened, len(terms or ()), MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
+        _at_most(opened, len(terms or ()), limits.MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
         return _Arguments(terms or (), opened)
 
     def terms(self, *parts: ParsedPart) -> tuple[Term, ...]:
@@ -389,57 +362,58 @@ class ExpressionBuilder(CommonBuilder):
 class _RolefileBuilder(ExpressionBuilder):
     """The statements of rolefiles and the entries of event policy."""
 
-    def imported(self, service: Token, name: Token) -> Import:
-        return Import(str(service), str(name))
+    def imported(self, service: Token, name: Token) -> syntax.Import:
+        return syntax.Import(str(service), str(name))
 
-    def audited(self, *roles: Token) -> Audit:
-        return Audit(tuple(dict.fromkeys(map(str, roles))))
+    def audited(self, *roles: Token) -> syntax.Audit:
+        return syntax.Audit(tuple(dict.fromkeys(map(str, roles))))
 
-    def declaration(self, role: Token, _: Token | None, names: tuple[str, ...] | None, *typed: Any) -> Declaration:
-        types: dict[str, ArgumentType] = {}
+    def declaration(
+        self, role: Token, _: Token | None, names: tuple[str, ...] | None, *typed: Any
+    ) -> syntax.Declaration:
+        types: dict[str, syntax.ArgumentType] = {}
         for name, type in typed:
             if str(name) in types:
                 raise refusal(name, f"`{name}` is given a type twice")
             types[str(name)] = type
-        return _made(role, Declaration, str(role), names or (), tuple(types.items()))
+        return _made(role, syntax.Declaration, str(role), names or (), tuple(types.items()))
 
     def parameters(self, *names: Token) -> tuple[str, ...]:
-        _at_most(names[-1], len(names), MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
+        _at_most(names[-1], len(names), limits.MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
         return tuple(map(str, names))
 
-    def typing(self, name: Token, *rest: Any) -> tuple[Token, ArgumentType]:
-        return name, next(part for part in rest if isinstance(part, get_args(ArgumentType)))
+    def typing(self, name: Token, *rest: Any) -> tuple[Token, syntax.ArgumentType]:
+        return name, next(part for part in rest if isinstance(part, get_args(syntax.ArgumentType)))
 
-    def named_type(self, first: Token, second: Token | None) -> ArgumentType:
+    def named_type(self, first: Token, second: Token | None) -> syntax.ArgumentType:
         if second is not None:
-            return ObjectType(str(second), str(first))
-        return _TYPES.get(first.lower()) or ObjectType(str(first))
+            return syntax.ObjectType(str(second), str(first))
+        return _TYPES.get(first.lower()) or syntax.ObjectType(str(first))
 
-    def set_type(self, brace: Token, letters: Token | None) -> ArgumentType:
-        _at_most(brace, len(letters or ""), MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
-        return _made(brace, SetType, str(letters or ""))
+    def set_type(self, brace: Token, letters: Token | None) -> syntax.ArgumentType:
+        _at_most(brace, len(letters or ""), limits.MAX_SET_LETTERS, "MAX_SET_LETTERS", "letters")
+        return _made(brace, syntax.SetType, str(letters or ""))
 
     def entry(
-        self, head: _Head, credentials: tuple[Credential, ...] | None, *rest: _Clause | ParsedPart | None
-    ) -> Statement:
+        self, head: _Head, credentials: tuple[syntax.Credential, ...] | None, *rest: _Clause | ParsedPart | None
+    ) -> syntax.Statement:
         clauses = cast(Sequence[_Clause], rest[:-1])
-        electors = tuple(clause for _, clause in clauses if isinstance(clause, Elector))
-        revokers = [(at, clause) for at, clause in clauses if isinstance(clause, Revoker)]
-        if len(electors) > MAX_CREDENTIALS:
-            _at_most(clauses[-1][0], len(electors), MAX_CREDENTIALS, "MAX_CREDENTIALS", "electors")
-        if len(revokers) > MAX_CREDENTIALS:
-            _at_most(clauses[-1][0], len(revokers), MAX_CREDENTIALS, "MAX_CREDENTIALS", "revokers")
+        electors = tuple(clause for _, clause in clauses if isinstance(clause, syntax.Elector))
+        revokers = [(at, clause) for at, clause in clauses if isinstance(clause, syntax.Revoker)]
+        last = clauses[-1][0] if clauses else None
+        _at_most(last, len(electors), limits.MAX_CREDENTIALS, "MAX_CREDENTIALS", "electors")
+        _at_most(last, len(revokers), limits.MAX_CREDENTIALS, "MAX_CREDENTIALS", "revokers")
         if len({clause.starred for _, clause in revokers}) > 1:
             at = next(at for at, clause in revokers if clause.starred is not revokers[0][1].starred)
             remedy = "they revoke together: write the star on all of them, or on none"
             raise refusal(at, "one `|>` has a star, and another has none", remedy)
         asked = tuple(clause for _, clause in revokers)
-        return Statement(head.role, credentials or (), electors, asked, _constraint(rest[-1]), asked=head.asked)
+        return syntax.Statement(head.role, credentials or (), electors, asked, _constraint(rest[-1]), asked=head.asked)
 
     def head(self, name: Token, opened: Token | None, *given: tuple[ParsedPart, bool] | None) -> _Head:
         terms = [one for one in given if one is not None]
         if opened is not None:
-            _at_most(opened, len(terms), MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
+            _at_most(opened, len(terms), limits.MAX_ROLE_ARGUMENTS, "MAX_ROLE_ARGUMENTS", "arguments")
         asked = tuple(place for place, (_, is_asked) in enumerate(terms) if is_asked)
         return _Head(RoleRef(str(name), tuple(cast(Term, part.node) for part, _ in terms)), asked)
 
@@ -448,34 +422,34 @@ class _RolefileBuilder(ExpressionBuilder):
             raise refusal(asks, "only a variable is asked for", "write it like `?p`, or leave the `?` out")
         return part, asks is not None
 
-    def credentials(self, *parts: Credential | Token) -> tuple[Credential, ...]:
+    def credentials(self, *parts: syntax.Credential | Token) -> tuple[syntax.Credential, ...]:
         return _joined(parts)
 
-    def credential(self, role: RoleRef, star: Token | None) -> Credential:
-        return Credential(role, star is not None)
+    def credential(self, role: RoleRef, star: Token | None) -> syntax.Credential:
+        return syntax.Credential(role, star is not None)
 
     def elector(self, at: Token, wish: Token | None, role: RoleRef, star: Token | None) -> _Clause:
-        return at, Elector(role, wish is not None, star is not None)
+        return at, syntax.Elector(role, wish is not None, star is not None)
 
     def revoker(self, at: Token, star: Token | None, role: RoleRef) -> _Clause:
-        return at, Revoker(role, star is not None)
+        return at, syntax.Revoker(role, star is not None)
 
     def event(
         self,
         minus: Token | None,
-        template: EventTemplate,
+        template: syntax.EventTemplate,
         roles: tuple[RoleRef, ...] | None,
         constraint: ParsedPart | None,
-    ) -> EventEntry:
-        return EventEntry(template, roles or (), _constraint(constraint), minus is not None)
+    ) -> syntax.EventEntry:
+        return syntax.EventEntry(template, roles or (), _constraint(constraint), minus is not None)
 
-    def template(self, type: Token, arguments: _Arguments | None) -> EventTemplate:
+    def template(self, type: Token, arguments: _Arguments | None) -> syntax.EventTemplate:
         terms = arguments.terms if arguments else ()
         if arguments and any(isinstance(term, tree.Meta) for term in terms):
             remedy = "compare it after the `:`"
             raise refusal(arguments.at, "an event has only variables and constants as arguments", remedy)
-        name = named(type, unquoted(type)) if type.type == "QUOTED" else str(type)
-        return EventTemplate(name, cast(tuple[Variable | Constant, ...], terms))
+        name = parse.named(type, parse.unquoted(type)) if type.type == "QUOTED" else str(type)
+        return syntax.EventTemplate(name, cast(tuple[Variable | Constant, ...], terms))
 
     def required(self, *parts: RoleRef | Token) -> tuple[RoleRef, ...]:
         return _joined(parts)
@@ -499,7 +473,7 @@ def _joined(parts: Sequence[Any]) -> tuple[Any, ...]:
         if joint == "and":
             raise refusal(joint, "`and` stands between credentials", "write `&` there")
     found = tuple(parts[::2])
-    _at_most(parts[1] if parts[1:] else None, len(found), MAX_CREDENTIALS, "MAX_CREDENTIALS", "credentials")
+    _at_most(parts[1] if parts[1:] else None, len(found), limits.MAX_CREDENTIALS, "MAX_CREDENTIALS", "credentials")
     return found
 
 
@@ -525,8 +499,8 @@ def _added(part: ParsedPart) -> Operand:
 
 
 def _check(token: Token, start: str) -> None:
-    if token.type in _NAMES and len(unquoted(token) if token.type == "QUOTED" else token) > MAX_NAME_CHARS:
-        raise refusal(token, f"the name `{brief(str(token))}` is longer than MAX_NAME_CHARS ({MAX_NAME_CHARS})")
+    if token.type in _NAMES and len(parse.unquoted(token) if token.type == "QUOTED" else token) > limits.MAX_NAME_CHARS:
+        raise refusal(token, f"the name `{brief(str(token))}` is longer than MAX_NAME_CHARS ({limits.MAX_NAME_CHARS})")
     if token.type == "STAR" and start == "event":
         remedy = "leave it out: what event policy gives ends with the credential anyway"
         raise refusal(token, "event policy has no `*`", remedy)
@@ -534,10 +508,10 @@ def _check(token: Token, start: str) -> None:
 
 def _remedy(wrong: Unexpected) -> str | None:
     return (
-        of_quotes(wrong)
+        parse.of_quotes(wrong)
         or _of_parts(wrong)
-        or of_words(wrong)
-        or of_letters(wrong.seen, wrong.accepts)
+        or parse.of_words(wrong)
+        or parse.of_letters(wrong.seen, wrong.accepts)
         or _of_lines(wrong)
     )
 

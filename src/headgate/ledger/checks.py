@@ -98,14 +98,14 @@ def verify(connection: Connection, place: str, administrator: str) -> None:
     """The whole check."""
     _pages(connection, place, thorough=True)
     _versions(connection, place)
-    latest = connection.scalar(select(func.max(schema.versions.c.version))) or 0
+    latest = queries.latest(connection)
     for table in KEYS:
         _intervals(connection, place, table, latest)
     _ranks(connection, place)
     for row in connection.execute(select(RULES.table)).mappings():
         RULES.fact_of(row)
     queries.all_subscriptions(connection, latest)
-    queries.versions(connection, 0, latest)
+    queries.versions(connection)
     _graph(load(connection, latest, administrator), place)
     _starting_points(connection, place, latest)
 

@@ -2,7 +2,8 @@
 
 Guarantees: what is decoded is what was encoded, kinds included: `1`, `1.0`, `True` and `'1'` stay apart,
 floats keep every bit, timestamps every microsecond. A condition or role that would not read back the same is
-refused when it is written. What cannot be decoded is `damaged`. A `RowForm` says both ways at once, and its columns.
+refused when it is written. What cannot be decoded is `damaged`. A `RowForm` says both ways at once, and its columns;
+that of a class follows from the annotations of its fields.
 Leaves out: the facts themselves (`policy_rows`, `statement_rows`, `role_rows`).
 """
 
@@ -15,8 +16,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import lru_cache
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from enum import Enum
+from functools import lru_cache, reduce
+from types import NoneType
+from typing import Any, Final, Generic, TypeAlias, TypeVar, get_args, get_origin, get_type_hints
 
 from sqlalchemy import BigInteger, Boolean, Integer, String, Text
 
@@ -24,7 +27,9 @@ from headgate.lang import parse_condition, render_condition
 from headgate.lang.render import render_role
 from headgate.lang.rolefile import parse_role
 from headgate.model.errors import BadDefinition, BadExpression, Damaged, HeadgateError
+from headgate.model.expressions import Argument, Condition, Constant, Meta, RoleRef, Term, Variable
 from headgate.model.rights import Action
+from headgate.model.roles import dump_argument, load_argument
 from headgate.model.values import Value, brief, micros, moment
 
 T = TypeVar("T")
@@ -103,7 +108,8 @@ class RowForm(Generic[T]):
 
     dump: Callable[[T], Any]
     load: Callable[[Any], T]
-    column: Any = Text
+    column: Any = None
+    """The kind of its column; None for JSON that is no text yet."""
     null: bool = False
     inline: bool = False
     """Do its fields stand among those of what it is a part of?"""
@@ -115,9 +121,8 @@ class RowForm(Generic[T]):
         return self.load is _same
 
 
-PLAIN: Final[RowForm[Any]] = RowForm(_same, _same)
-"""As it is."""
-NAME: Final = replace(PLAIN, column=String)
+PLAIN: Final[RowForm[Any]] = RowForm(_same, _same, String)
+"""Text, as it is."""
 NUMBER: Final = replace(PLAIN, column=BigInteger)
 SMALL: Final = replace(PLAIN, column=Integer)
 FLAG: Final = replace(PLAIN, column=Boolean)
@@ -142,12 +147,31 @@ def each(form: RowForm[T]) -> RowForm[tuple[T, ...]]:
 
 def text(form: RowForm[T]) -> RowForm[T]:
     """As JSON, in a column of its own."""
-    return RowForm(lambda value: dump(form.dump(value)), lambda data: form.load(json.loads(data)))
+    return RowForm(lambda value: dump(form.dump(value)), lambda data: form.load(json.loads(data)), Text)
 
 
-def record(make: Callable[..., T], /, **fields: RowForm[Any]) -> RowForm[T]:
-    """A class by its fields, under their names."""
+def form_of(hint: Any, *, column: bool = False) -> RowForm[Any]:
+    """How what an annotation says is written in JSON, or in a column of its own."""
+    parts = get_args(hint)
+    if hint in FORMS:
+        made = FORMS[hint]
+    elif NoneType in parts:
+        return maybe(form_of(reduce(operator.or_, (part for part in parts if part is not NoneType)), column=column))
+    elif get_origin(hint) is tuple:
+        made = each(form_of(parts[0]))
+    elif issubclass(hint, Enum):
+        made = RowForm(lambda one: one.value, hint, String)
+    else:
+        raise TypeError(f"there is no form for {hint}")
+    return text(made) if column and made.column is None else made
 
+
+def _fields(make: Any, names: str, given: Mapping[str, RowForm[Any]], *, column: bool) -> dict[str, RowForm[Any]]:
+    hints = get_type_hints(getattr(make, "func", make))
+    return {name: given[name] if name in given else form_of(hints[name], column=column) for name in names.split()}
+
+
+def _record(make: Callable[..., T], fields: Mapping[str, RowForm[Any]]) -> RowForm[T]:
     def written(value: T) -> Columns:
         content: Columns = {}
         for name, form in fields.items():
@@ -166,23 +190,31 @@ def record(make: Callable[..., T], /, **fields: RowForm[Any]) -> RowForm[T]:
 
     plain = [name for name, form in fields.items() if form.is_plain]
     others = [(name, form) for name, form in fields.items() if not form.is_plain]
-    columns = {name: form for name, form in fields.items() if not form.inline}
-    return RowForm(written, read, columns=columns)
+    return RowForm(written, read, columns={name: form for name, form in fields.items() if not form.inline})
 
 
-def packed(
-    make: Callable[..., T], column: str, own: Mapping[str, RowForm[Any]], /, **fields: RowForm[Any]
-) -> RowForm[T]:
+def record(make: Callable[..., T], names: str, /, **given: RowForm[Any]) -> RowForm[T]:
+    """A class as JSON by these fields, each as its annotation says unless its form is given."""
+    return _record(make, _fields(make, names, given, column=False))
+
+
+def row(make: Callable[..., T], names: str, /, **given: RowForm[Any]) -> RowForm[T]:
+    """A class as columns by these fields, each as its annotation says unless its form is given."""
+    return _record(make, _fields(make, names, given, column=True))
+
+
+def packed(make: Callable[..., T], own: str, column: str, names: str, /, **given: RowForm[Any]) -> RowForm[T]:
     """A class of which some fields are columns of their `own`, and the others together JSON in one column."""
-    outer, inner = record(dict[str, Any], **own), record(dict[str, Any], **fields)
+    outer = _record(dict[str, Any], _fields(make, own, given, column=True))
+    inner = _record(dict[str, Any], _fields(make, names, given, column=False))
     return RowForm(
         lambda value: {**outer.dump(value), column: dump(inner.dump(value))},  # type: ignore[arg-type]
-        lambda row: make(**outer.load(row), **inner.load(json.loads(row[column]))),
-        columns={**own, column: PLAIN},
+        lambda stored: make(**outer.load(stored), **inner.load(json.loads(stored[column]))),
+        columns={**outer.columns, column: PLAIN},
     )
 
 
-def value_in(column: str, form: RowForm[T] = NAME) -> RowForm[T]:
+def value_in(column: str, form: RowForm[T] = PLAIN) -> RowForm[T]:
     """What is all of a fact but its name: one column."""
     return RowForm(lambda value: {column: form.dump(value)}, lambda row: form.load(row[column]), columns={column: form})
 
@@ -209,7 +241,7 @@ def read_back(
             raise BadExpression(f"the {what} `{brief(rendered)}` does not read back as it was given")
         return stored
 
-    return RowForm(written, load)
+    return RowForm(written, load, Text)
 
 
 VALUE: Final[RowForm[Value]] = RowForm(to_json, from_json)
@@ -220,12 +252,51 @@ CONDITION: Final = read_back(
 )
 ROLE: Final = read_back("role", render_role, parse_role)
 """The role of a rule."""
-NAMES: Final[RowForm[frozenset[str]]] = RowForm(sorted, frozenset)
-ACTIONS: Final[RowForm[frozenset[Action]]] = RowForm(
-    lambda actions: sorted(action.value for action in actions), lambda data: frozenset(map(Action, data))
-)
 VALUES: Final[RowForm[Mapping[str, Value]]] = RowForm(
     lambda values: [[name, to_json(value)] for name, value in values.items()],
     lambda data: {name: from_json(value) for name, value in data},
 )
 """Named values, in order."""
+
+
+def _term_json(term: Term) -> list[object]:
+    match term:
+        case Constant(value):
+            return ["given", dump_argument(value)]
+        case Variable(name):
+            return ["variable", name]
+        case Meta(name):
+            return ["asked", name]
+
+
+def _json_term(raw: object) -> Term:
+    match raw:
+        case ["given", value]:
+            return Constant(load_argument(value))
+        case ["variable", str(name)]:
+            return Variable(name)
+        case ["asked", "instance" | "time" | "origin" | "client" as name]:
+            return Meta(name)
+        case _:
+            raise ValueError(f"`{brief(raw)}` is no term")
+
+
+FORMS: Final[dict[Any, RowForm[Any]]] = {
+    str: PLAIN,
+    int: NUMBER,
+    bool: FLAG,
+    datetime: TIME,
+    Value: VALUE,
+    Argument: RowForm(dump_argument, load_argument),
+    Condition: CONDITION,
+    Term: RowForm(_term_json, _json_term),
+    Mapping[str, Value]: VALUES,
+    Mapping[str, object]: VALUES,
+    Mapping[str, int]: RowForm(dict, dict),
+    frozenset[str]: RowForm(sorted, frozenset),
+    frozenset[Action]: RowForm(
+        lambda actions: sorted(action.value for action in actions), lambda data: frozenset(map(Action, data))
+    ),
+}
+"""How what an annotation says is written, but for what it is made of: options, lists and enumerations."""
+FORMS[RoleRef] = record(RoleRef, "role args service instance")

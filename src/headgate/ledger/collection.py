@@ -20,7 +20,7 @@ from typing import Any, Final, TypeAlias
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, UniqueConstraint
 
 from headgate.lang.render import render_condition, render_operand
-from headgate.ledger.codec import NAME, Columns, RowForm, Stored, decoding
+from headgate.ledger.codec import PLAIN, Columns, RowForm, Stored, decoding
 from headgate.model.expressions import TRUE, Condition, Constant
 from headgate.model.layered import branch
 from headgate.model.state import State
@@ -48,7 +48,7 @@ def key_of(table: Table, row: Stored) -> tuple[Any, ...]:
 
 def facts(table: str, key: Sequence[str], columns: Mapping[str, RowForm[Any]], by: str = "") -> Table:
     """A table of facts; with an index `by` a column."""
-    forms = {**{name: columns.get(name, NAME) for name in key}, **columns}
+    forms = {**{name: columns.get(name, PLAIN) for name in key}, **columns}
     made = Table(
         table,
         METADATA,

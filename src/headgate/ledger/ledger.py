@@ -16,7 +16,6 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from functools import partial, wraps
 from pathlib import Path
-from types import TracebackType
 from typing import Concatenate, Final, ParamSpec, Self, TypeVar
 
 from sqlalchemy import Connection, Table, bindparam, func, insert, inspect, select, update
@@ -25,11 +24,10 @@ from headgate import __version__
 from headgate.decide.constraints import RoleFunction
 from headgate.ledger import checks, queries, schema
 from headgate.ledger.codec import Columns, dump
-from headgate.ledger.collection import KEYS, METADATA, Difference
+from headgate.ledger.collection import KEYS, METADATA
 from headgate.ledger.load import (
     Delta,
     Ranks,
-    Rebased,
     advance,
     check_same_policy,
     delta,
@@ -38,11 +36,10 @@ from headgate.ledger.load import (
     policy_versions,
 )
 from headgate.ledger.policy_rows import RULES
-from headgate.ledger.queries import HistoryEntry, StartingPoint, SubscriptionChanges, VersionInfo
+from headgate.ledger.queries import StartingPoint
 from headgate.ledger.storage import PATIENCE, RESTORE, Storage
 from headgate.model.changes import Batch, Settle
 from headgate.model.errors import BadDefinition, Damaged, NotFound, StorageBusy, VersionConflict
-from headgate.model.rights import Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import check_name
 from headgate.model.values import micros
@@ -66,12 +63,16 @@ def no_functions(_: State) -> Mapping[str, RoleFunction]:
     return {}
 
 
-def _asking(query: Callable[Concatenate[Connection, P], T]) -> Callable[Concatenate[Ledger, P], T]:
-    """A query as a method: in a transaction of its own, which sees one moment."""
+def _asking(
+    query: Callable[Concatenate[Connection, P], T], *, existing: int = 0
+) -> Callable[Concatenate[Ledger, P], T]:
+    """A query as a method, which sees one moment; so many of its last arguments are versions that there must be."""
 
     @wraps(query)
     def ask(ledger: Ledger, /, *args: P.args, **given: P.kwargs) -> T:
         with ledger._storage.reading() as connection:
+            for version in args[len(args) - existing :]:
+                ledger._existing(version, queries.latest(connection))  # type: ignore[arg-type]
             return query(connection, *args, **given)
 
     return ask
@@ -141,9 +142,7 @@ class Ledger:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- versions -------------------------------------------------------------------------------------------
@@ -152,7 +151,7 @@ class Ledger:
     def version(self) -> int:
         """The latest committed version, by whichever process."""
         with self._storage.reading() as connection:
-            return _latest(connection)
+            return queries.latest(connection)
 
     def commit(
         self,
@@ -170,7 +169,7 @@ class Ledger:
         with self._turn():
             with self._storage.writing() as connection:
                 _lock(connection)
-                current = _latest(connection)
+                current = queries.latest(connection)
                 moved = expect is not None and expect != current
                 if moved and rebase is None:
                     raise VersionConflict(
@@ -179,7 +178,7 @@ class Ledger:
                     )
                 before = self._at(connection, current)
                 if moved and expect is not None and rebase is not None:
-                    self._check_same_policy(connection, expect, before)
+                    check_same_policy(connection, expect, before, self.administrator)
                     batch = rebase(before)
                 if check is not None:
                     check(before)
@@ -196,15 +195,12 @@ class Ledger:
             self._head, self._book = after, outcome.book
         return after.version
 
-    def passed_over(self, expect: int, made: int) -> Rebased | None:
-        """What a batch that expected a version and made another was committed over, if anything."""
-        with self._through(made) as connection:
-            return None if made - 1 <= expect else passed_over(connection, expect, made - 1)
+    passed_over = _asking(passed_over, existing=1)
 
     def state(self, version: int | None = None, *, subscriptions: bool = True) -> State:
         """What was in force at a version, by default the latest; without subscriptions it is cheaper."""
         with self._storage.reading() as connection:
-            latest = _latest(connection)
+            latest = queries.latest(connection)
             wanted = latest if version is None else self._existing(version, latest)
             if wanted == latest and subscriptions:
                 head = self._at(connection, latest)
@@ -213,40 +209,13 @@ class Ledger:
                 return head
             return load(connection, wanted, self.administrator, subscriptions=subscriptions)
 
-    def versions(self, after: int = 0, through: int | None = None) -> list[VersionInfo]:
-        """Who made the versions in `(after, through]`, when and why."""
-        with self._storage.reading() as connection:
-            return queries.versions(connection, after, _latest(connection) if through is None else through)
-
+    versions = _asking(queries.versions)
     type_since = _asking(queries.type_since)
-
-    # -- changes --------------------------------------------------------------------------------------------
-
-    def subscriptions(self, after: int, through: int) -> SubscriptionChanges:
-        """The subscriptions that began or ended in `(after, through]`."""
-        with self._through(through) as connection:
-            return queries.subscription_changes(connection, after, through)
-
-    def all_subscriptions(self, through: int) -> list[tuple[Subscription, int | None]]:
-        """Every subscription that began by `through`, with the version that had closed it by then."""
-        with self._through(through) as connection:
-            return queries.all_subscriptions(connection, through)
-
-    def policy_versions(self, after: int, through: int) -> list[int]:
-        """The versions in `(after, through]` at which anything but subscriptions changed."""
-        with self._through(through) as connection:
-            return policy_versions(connection, after, through)
-
-    def difference(self, a: int, b: int) -> list[Difference]:
-        """What was added, removed or changed from version `a` to version `b`."""
-        with self._through(a, b) as connection:
-            return queries.difference(connection, a, b)
-
-    def history(self, principal: str) -> list[HistoryEntry]:
-        """Every version that touched a principal: attributes, groups, rules, subscriptions."""
-        with self._storage.reading() as connection:
-            return queries.history(connection, principal, _latest(connection))
-
+    subscriptions = _asking(queries.subscription_changes, existing=1)
+    all_subscriptions = _asking(queries.all_subscriptions, existing=1)
+    policy_versions = _asking(policy_versions, existing=1)
+    difference = _asking(queries.difference, existing=2)
+    history = _asking(queries.history)
     record_state = _asking(queries.record_state)
     endings = _asking(queries.endings)
     role_turns = _asking(queries.role_turns)
@@ -264,7 +233,7 @@ class Ledger:
         """Record several starting points (stream, version, seq) at once, in order."""
         with self._turn(), self._storage.writing() as connection:
             _lock(connection)
-            latest = _latest(connection)
+            latest = queries.latest(connection)
             for stream, version, seq in points:
                 self._existing(version, latest)
                 queries.record_starting_point(connection, StartingPoint(stream, version, seq))
@@ -290,14 +259,6 @@ class Ledger:
         finally:
             self._committing.release()
 
-    @contextmanager
-    def _through(self, *wanted: int) -> Iterator[Connection]:
-        with self._storage.reading() as connection:
-            latest = _latest(connection)
-            for version in wanted:
-                self._existing(version, latest)
-            yield connection
-
     def _existing(self, version: int, latest: int) -> int:
         if not 0 <= version <= latest:
             raise NotFound(f"no version {version} in `{self.place}`", remedy=f"there are 0 to {latest}")
@@ -317,12 +278,6 @@ class Ledger:
                 self._book = book
             raise
 
-    def _check_same_policy(self, connection: Connection, expect: int, now: State) -> None:
-        def at(version: int) -> State:
-            return load(connection, version, self.administrator, subscriptions=False)
-
-        check_same_policy(connection, expect, now, at)
-
     def _at(self, connection: Connection, latest: int) -> State:
         """The head state, brought forward if another process moved on."""
         head = self._head
@@ -339,10 +294,6 @@ def _closing_on_failure(storage: Storage) -> Iterator[None]:
         undo.callback(storage.close)
         yield
         undo.pop_all()
-
-
-def _latest(connection: Connection) -> int:
-    return connection.scalar(select(func.max(schema.versions.c.version))) or 0
 
 
 def _lock(connection: Connection) -> None:

@@ -112,15 +112,21 @@ class Rebased:
     kinds: tuple[str, ...]
 
 
-def passed_over(connection: Connection, after: int, through: int) -> Rebased:
-    """What the versions in `(after, through]` changed, in words."""
+def passed_over(connection: Connection, expect: int, made: int) -> Rebased | None:
+    """What a batch that expected a version and made another was committed over, if anything."""
+    if made - 1 <= expect:
+        return None
     kinds = {one.table: one.comes_by for one in schema.COLLECTIONS}
-    changed = (kind for table, kind in kinds.items() if touched(connection, [table], after, through))
-    return Rebased(max(0, through - after), tuple(dict.fromkeys(changed)))
+    changed = (kind for table, kind in kinds.items() if touched(connection, [table], expect, made - 1))
+    return Rebased(made - 1 - expect, tuple(dict.fromkeys(changed)))
 
 
-def check_same_policy(connection: Connection, expect: int, now: State, at: Callable[[int], State]) -> None:
-    """Refuse if policy is another than at the expected version; `at` tells the state at a version."""
+def check_same_policy(connection: Connection, expect: int, now: State, administrator: str) -> None:
+    """Refuse if policy is another than at the expected version."""
+
+    def at(version: int) -> State:
+        return load(connection, version, administrator, subscriptions=False)
+
     if expect > now.version:
         raise _conflict(f"the ledger is at version {now.version}, not {expect} as expected")
     if not touched(connection, schema.tables(lambda one: one.authored), expect, now.version):
@@ -292,13 +298,7 @@ def preview(before: State, after: State, batch: Batch) -> list[Difference]:
     for table in schema.WORDS:
         # Within a batch, what began again has kept its place.
         same_rank = {"rank": 0} if table in schema.RANKED else {}
-        pairs: dict[tuple[str, ...], list[Columns | None]] = {}
-        for row in made.ends.get(table, ()):
-            name = key_of(table, row)
-            pairs[name] = [{**row, **same_rank, "reason": reasons.get(name[0])}, None]
-        for row in made.begins.get(table, ()):
-            begun = {**row, **same_rank, "from_version": after.version}
-            pairs.setdefault(key_of(table, row), [None, None])[1] = begun
-        compared = (schema.compare(table, was, now) for was, now in pairs.values())
-        differences += sorted((one for one in compared if one is not None), key=lambda one: one.name)
+        old = ({**row, **same_rank, "reason": reasons.get(row.get("id"))} for row in made.ends.get(table, ()))
+        new = ({**row, **same_rank, "from_version": after.version} for row in made.begins.get(table, ()))
+        differences += sorted(schema.differences(table, old, new), key=lambda one: one.name)
     return differences

@@ -36,21 +36,15 @@ from headgate.model.values import Kind, brief
 
 # -- types ------------------------------------------------------------------------------------------------------
 
-_AS_DICT: Final[RowForm[Any]] = RowForm(dict, lambda data: data)
 TYPE: Final = codec.packed(
     EventType,
+    "name",
     "definition",
-    {"name": codec.NAME},
-    owner=codec.PLAIN,
-    parent=codec.PLAIN,
-    key=codec.each(codec.PLAIN),
+    "owner parent key attributes bits since retired",
     attributes=RowForm(
         lambda kinds: [[name, kind.value] for name, kind in kinds.items()],
         lambda data: {name: Kind(kind) for name, kind in data},
     ),
-    bits=_AS_DICT,
-    since=_AS_DICT,
-    retired=codec.PLAIN,
 )
 
 
@@ -77,7 +71,7 @@ def _type_text(new: EventType) -> str:
 
 
 TYPES: Final = Collection(
-    table=facts("types", ("name",), {"name": codec.NAME, "position": codec.SMALL, **TYPE.columns}),
+    table=facts("types", ("name",), {"position": codec.SMALL, **TYPE.columns}),
     form=TYPE,
     part=lambda state: state.types.every,
     row=lambda state, name, new: {**TYPE.dump(new), "position": list(state.types.every).index(name)},
@@ -228,23 +222,14 @@ def _moved(before: Stored, after: Stored, _: str) -> str | None:
 
 def _entries(table: str, source: Source, **more: Any) -> Collection:
     """Ordered entries (D5) of a source: what a rule may be depends on that."""
-    form = codec.record(
-        partial(Rule, source=source),
-        id=codec.NAME,
-        who=codec.NAME,  # empty where `role` is in its place: whoever holds the role
-        actions=codec.text(codec.ACTIONS),
-        type=codec.NAME,
-        where=codec.CONDITION,
-        attributes=codec.maybe(codec.text(codec.each(codec.PLAIN))),
-        forced=codec.text(codec.VALUES),
-        effect=RowForm(lambda effect: effect.value, Effect, codec.NAME.column),
-        disclose=codec.FLAG,
-        author=codec.NAME,
+    form = codec.row(
+        partial(Rule, source=source),  # `who` is empty where `role` is in its place: whoever holds the role
+        "id who actions type where attributes forced effect disclose author role attested",
         role=codec.maybe(codec.ROLE),
         attested=RowForm(bool, bool, codec.FLAG.column, null=True),  # null is no
     )
     return Collection(
-        table=facts(table, ("id",), {"id": codec.NAME, "rank": codec.NUMBER, **form.columns}, by="who"),
+        table=facts(table, ("id",), {"rank": codec.NUMBER, **form.columns}, by="who"),
         what="rule",
         form=form,
         part=lambda state: {"": written(state, source)},
@@ -313,20 +298,11 @@ POLICY_RULES: Final = mapped(
 
 # -- subscriptions and what goes with them ----------------------------------------------------------------------
 
-SUBSCRIPTION: Final = codec.record(
+SUBSCRIPTION: Final = codec.row(
     Subscription,
-    id=codec.NAME,
-    principal=codec.NAME,
-    type=codec.NAME,
-    where=codec.CONDITION,
-    history=codec.FLAG,
+    "id principal type where history first since_version since_time requires origin counted",
     # The version that its row begins at.
     first=RowForm(lambda first: {"from_version": first}, lambda row: row["from_version"], inline=True),
-    since_version=codec.NUMBER,
-    since_time=codec.maybe(codec.TIME),
-    requires=codec.maybe(codec.CONDITION),
-    origin=codec.maybe(codec.NAME),
-    counted=codec.maybe(codec.text(codec.each(codec.PLAIN))),
 )
 
 
@@ -360,7 +336,7 @@ SUBSCRIPTIONS: Final = mapped(
     authored=False,
     comes_by="subscriptions",
 )
-PREDICATE: Final = codec.record(RegisterPredicate, name=codec.NAME, target=codec.NAME, digest=codec.NAME)
+PREDICATE: Final = codec.row(RegisterPredicate, "name target digest")
 PREDICATES: Final = mapped(
     facts("predicates", ("name",), PREDICATE.columns),
     PREDICATE,
@@ -372,7 +348,7 @@ PREDICATES: Final = mapped(
     ),
 )
 PRINCIPAL_KEYS: Final = mapped(
-    facts("keys", ("principal",), {"key": codec.NAME}),
+    facts("keys", ("principal",), {"key": codec.PLAIN}),
     codec.value_in("key"),
     words=Words(
         kind="key",
@@ -431,27 +407,25 @@ _SETTING_WORDS: Final = {
 }
 
 
+_SETTINGS: Final = {"connect": "connect_open", "coordinator": "coordinator", "network": "network", "names": "any_names"}
+"""The fields of a state that are settings."""
+_WHEN_TRUE: Final = {"connect": "open", "names": "any"}
+"""What those are set to that are true or false."""
+
+
 def _settings(state: State) -> Mapping[str, str]:
-    set_to = {
-        "connect": "open" if state.connect_open else None,
-        "coordinator": state.coordinator,
-        "network": state.network,
-        "names": "any" if state.any_names else None,
-    }
+    set_to = {name: getattr(state, field) for name, field in _SETTINGS.items()}
+    set_to |= {name: word if set_to[name] else None for name, word in _WHEN_TRUE.items()}
     set_to |= dict.fromkeys((f"{_PRIVATE}{name}" for name in sorted(state.private)), "private")
     return {name: value for name, value in set_to.items() if value is not None}
 
 
 def _read_settings(state: State, rows: Rows) -> State:
     settings = {row["name"]: row["value"] for row in rows}
-    return replace(
-        state,
-        connect_open=settings.get("connect") == "open",
-        any_names=settings.get("names") == "any",
-        coordinator=settings.get("coordinator"),
-        network=settings.get("network"),
-        private=frozenset(name.removeprefix(_PRIVATE) for name in settings if name.startswith(_PRIVATE)),
-    )
+    set_to: dict[str, Any] = {field: settings.get(name) for name, field in _SETTINGS.items()}
+    set_to |= {_SETTINGS[name]: settings.get(name) == word for name, word in _WHEN_TRUE.items()}
+    private = frozenset(name.removeprefix(_PRIVATE) for name in settings if name.startswith(_PRIVATE))
+    return replace(state, private=private, **set_to)
 
 
 def _setting_words(at: int, row: Stored, said: str) -> str:

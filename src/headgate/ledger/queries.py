@@ -12,17 +12,16 @@ which is for everyone, and credential records (`role_rows`).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, TypeAlias
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Table, func, insert, select
 
 from headgate.decide.rolebook import fit
 from headgate.ledger import schema
 from headgate.ledger.codec import ROLE, Stored, decoding
-from headgate.ledger.collection import BEGUN, KEYS, Difference
+from headgate.ledger.collection import BEGUN, Difference
 from headgate.ledger.policy_rows import (
     ADMITTED,
     ATTRIBUTES,
@@ -42,19 +41,27 @@ from headgate.model.types import check_name
 from headgate.model.values import INT_MAX, brief, moment
 from headgate.roles.requests.audit import RoleTurn, is_audited
 
-Interval: TypeAlias = tuple[int, int]
-EVER: Final[Interval] = (0, 2**63)
-
 
 @dataclass(frozen=True, slots=True)
-class HistoryEntry:
-    """One version that touched a principal."""
+class VersionInfo:
+    """Who made a version, when, and why."""
 
     version: int
     author: str
     time: datetime
     note: str
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryEntry(VersionInfo):
+    """One version that touched a principal."""
+
     words: tuple[str, ...]
+
+
+def latest(connection: Connection) -> int:
+    """The latest version."""
+    return connection.scalar(select(func.max(schema.versions.c.version))) or 0
 
 
 def difference(connection: Connection, a: int, b: int) -> list[Difference]:
@@ -63,30 +70,30 @@ def difference(connection: Connection, a: int, b: int) -> list[Difference]:
     for table in schema.WORDS:
         old = _rows(connection, table, schema.in_force(table, a) & schema.not_in_force(table, b), through=b)
         new = _rows(connection, table, schema.in_force(table, b) & schema.not_in_force(table, a))
-        differences += sorted(_differences(table, old, new), key=lambda one: one.name)
+        differences += sorted(schema.differences(table, old, new), key=lambda one: one.name)
     return differences
 
 
-def history(connection: Connection, principal: str, through: int) -> list[HistoryEntry]:
+def history(connection: Connection, principal: str) -> list[HistoryEntry]:
     """Every version that touched the principal, oldest first, with what it did in words."""
-    membership = _Membership(connection, principal)
+    groups = _Groups(connection, principal)
     held = _Held(connection, principal)
     mine: dict[Table, ColumnElement[bool]] = {
         PRINCIPALS.table: PRINCIPALS.table.c.name == principal,
         ATTRIBUTES.table: ATTRIBUTES.table.c.principal == principal,
-        MEMBERS.table: MEMBERS.table.c.member.in_(membership.names),
+        MEMBERS.table: MEMBERS.table.c.member.in_(groups.names),
         MEMBERSHIPS.table: MEMBERSHIPS.table.c.holder == principal,
         ELECTIONS.table: ELECTIONS.table.c.elector == principal,
-        RULES.table: RULES.table.c.who.in_(membership.names) | RULES.table.c.role.is_not(None),
+        RULES.table: RULES.table.c.who.in_(groups.names) | RULES.table.c.role.is_not(None),
         ADMITTED.table: ADMITTED.table.c.who == principal,
         POLICY_RULES.table: POLICY_RULES.table.c.principal == principal,
         SUBSCRIPTIONS.table: SUBSCRIPTIONS.table.c.principal == principal,
     }
     # Rows of these tables touch the principal only while it is, or is in, whom they name.
     touches: dict[Table, Callable[[RowMapping, int], bool]] = {
-        MEMBERS.table: lambda row, version: membership.holds(str(row["member"]), version),
+        MEMBERS.table: lambda row, version: groups.holds(str(row["member"]), version),
         RULES.table: lambda row, version: (
-            membership.holds(str(row["who"]), version) if row["role"] is None else held.fits(row, version)
+            groups.holds(str(row["who"]), version) if row["role"] is None else held.fits(row, version)
         ),
     }
     words: dict[int, list[str]] = {}
@@ -100,13 +107,13 @@ def history(connection: Connection, principal: str, through: int) -> list[Histor
             if ends is not None and (table not in touches or touches[table](row, ends - 1)):
                 ended.setdefault(ends, []).append(row)
         for version in sorted(ended.keys() | begun.keys()):
-            found = _differences(table, ended.get(version, []), begun.get(version, []))
+            found = schema.differences(table, ended.get(version, []), begun.get(version, []))
             words.setdefault(version, []).extend(one.words for one in found)
     if not words and not _known(connection, principal):
         raise NotFound(f"the ledger never knew a principal `{brief(principal)}`")
     return [
         HistoryEntry(info.version, info.author, info.time, info.note, tuple(words[info.version]))
-        for info in versions(connection, 0, through)
+        for info in versions(connection)
         if words.get(info.version)
     ]
 
@@ -126,17 +133,6 @@ def _rows(
     return list(connection.execute(wanted.where(which).order_by(table.c.row)).mappings())
 
 
-def _differences(table: Table, old: Iterable[Stored], new: Iterable[Stored]) -> Iterator[Difference]:
-    key = KEYS[table]
-    pairs: dict[tuple[str, ...], list[Stored | None]] = {}
-    for side, rows in enumerate((old, new)):
-        for row in rows:
-            pairs.setdefault(tuple(row[name] for name in key), [None, None])[side] = row
-    for before, after in pairs.values():
-        if (found := schema.compare(table, before, after)) is not None:
-            yield found
-
-
 def _known(connection: Connection, principal: str) -> bool:
     fact = schema.meta.c.name == "administrator"
     return principal == connection.scalar(select(schema.meta.c.value).where(fact))
@@ -147,70 +143,48 @@ class _Held:
 
     def __init__(self, connection: Connection, principal: str) -> None:
         rows = _rows(connection, MEMBERSHIPS.table, MEMBERSHIPS.table.c.holder == principal)
-        self._every = [(MEMBERSHIPS.fact_of(row), row["from_version"], row["to_version"]) for row in rows]
+        self._every = [(MEMBERSHIPS.fact_of(row), row) for row in rows]
 
     def fits(self, rule: Stored, version: int) -> bool:
         """Did the principal hold the role of a rule at a version?"""
         role = ROLE.load(rule["role"])
         return any(
-            starts <= version
-            and (ends is None or version < ends)
-            and one.state is True
-            and fit(role, one, {}) is not None
-            for one, starts, ends in self._every
+            one.state is True and _is_in_force(row, version) and fit(role, one, {}) is not None
+            for one, row in self._every
         )
 
 
-class _Membership:
+class _Groups:
     """When a principal was in which groups, directly or through others."""
 
     def __init__(self, connection: Connection, principal: str) -> None:
-        self._within: dict[str, list[Interval]] = {principal: [EVER]}
-        edges: list[tuple[str, str, Interval]] = []
-        frontier = {principal}
-        seen: set[str] = set()
-        while frontier:
-            seen |= frontier
-            rows = _rows(connection, MEMBERS.table, MEMBERS.table.c.member.in_(sorted(frontier)))
-            for row in rows:
-                ends = EVER[1] if row["to_version"] is None else row["to_version"]
-                edges.append((row["group"], row["member"], (row["from_version"], ends)))
-            frontier = {str(row["group"]) for row in rows} - seen
-        # Groups have no cycle at any version but may have one over time, so repeat until nothing grows.
-        grew = True
-        while grew:
-            grew = False
-            for group, member, interval in edges:
-                had = self._within.get(group, [])
-                now = _merged([*had, *_common(self._within.get(member, []), interval)])
-                if now != had:
-                    self._within[group] = now
-                    grew = True
-
-    @property
-    def names(self) -> list[str]:
+        self._principal = principal
+        self._rows: list[RowMapping] = []
+        self._at: dict[int, set[str]] = {}
+        self.names = {principal}
         """The principal and every group it ever was in."""
-        return sorted(self._within)
+        frontier = self.names
+        while frontier:
+            found = _rows(connection, MEMBERS.table, MEMBERS.table.c.member.in_(sorted(frontier)))
+            frontier = {str(row["group"]) for row in found} - self.names
+            self.names |= frontier
+            self._rows += found
 
     def holds(self, whom: str, version: int) -> bool:
         """Was the principal in the group at the version? It always was itself."""
-        return any(starts <= version < ends for starts, ends in self._within.get(whom, ()))
+        if version not in self._at:
+            then = [row for row in self._rows if _is_in_force(row, version)]
+            inside, grew = {self._principal}, True
+            while grew:
+                groups = {row["group"] for row in then if row["member"] in inside}
+                grew = not groups <= inside
+                inside |= groups
+            self._at[version] = inside
+        return whom in self._at[version]
 
 
-def _common(intervals: Iterable[Interval], other: Interval) -> Iterator[Interval]:
-    for starts, ends in intervals:
-        if (first := max(starts, other[0])) < (last := min(ends, other[1])):
-            yield first, last
-
-
-def _merged(intervals: list[Interval]) -> list[Interval]:
-    merged: list[Interval] = []
-    for starts, ends in sorted(intervals):
-        if merged and starts <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(ends, merged[-1][1]))
-        else:
-            merged.append((starts, ends))
-    return merged
+def _is_in_force(row: Stored, version: int) -> bool:
+    return row["from_version"] <= version and (row["to_version"] is None or version < row["to_version"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,16 +202,6 @@ class StartingPoint:
     stream: str
     version: int
     seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class VersionInfo:
-    """Who made a version, when, and why."""
-
-    version: int
-    author: str
-    time: datetime
-    note: str
 
 
 def subscription_changes(connection: Connection, after: int, through: int) -> SubscriptionChanges:
@@ -269,12 +233,11 @@ def all_subscriptions(connection: Connection, through: int) -> list[tuple[Subscr
     ]
 
 
-def versions(connection: Connection, after: int, through: int) -> list[VersionInfo]:
-    """The versions in `(after, through]`, oldest first."""
+def versions(connection: Connection, after: int = 0, through: int | None = None) -> list[VersionInfo]:
+    """Who made the versions in `(after, through]`, or all after one, when and why; oldest first."""
     table = schema.versions
-    rows = connection.execute(
-        select(table).where(table.c.version.between(after + 1, through)).order_by(table.c.version)
-    )
+    wanted = table.c.version.between(after + 1, INT_MAX if through is None else through)
+    rows = connection.execute(select(table).where(wanted).order_by(table.c.version))
     infos = []
     for row in rows.mappings():
         with decoding("version", row["version"]):

@@ -21,117 +21,58 @@ from headgate.ledger import codec
 from headgate.ledger.codec import Columns, RowForm, Stored
 from headgate.ledger.collection import Collection, Rows, Words, elements, facts, line, mapped, put, rank
 from headgate.model.errors import BadDefinition
-from headgate.model.expressions import Argument, Constant, Meta, RoleRef, Term, Variable
+from headgate.model.expressions import Argument, Constant, RoleRef, Variable
 from headgate.model.rolefiles import EventPolicy, Representative
-from headgate.model.roles import (
-    Ban,
-    Election,
-    Ending,
-    Link,
-    Membership,
-    Op,
-    Peer,
-    Record,
-    RecordWatch,
-    RoleFacts,
-    dump_argument,
-    load_argument,
-)
+from headgate.model.roles import Ban, Election, Ending, Link, Membership, Peer, Record, RecordWatch, RoleFacts
 from headgate.model.state import State
 from headgate.model.values import brief
 
 READ: Final = 1_024
 """Distinct rolefiles and event policies whose parsed form is kept."""
 
-ARGUMENTS: Final = codec.each(RowForm(dump_argument, load_argument))
-"""Arguments of a role."""
+ARGUMENTS: Final = codec.form_of(tuple[Argument, ...])
+_ROLE: Final = codec.maybe(codec.FORMS[RoleRef])
 
 
 # -- memberships and elections ----------------------------------------------------------------------------------
 
-MEMBERSHIP: Final = codec.record(
+_TEXT: Final = codec.text(codec.PLAIN)
+MEMBERSHIP: Final = codec.row(
     Membership,
-    id=codec.NAME,
-    holder=codec.NAME,
-    service=codec.NAME,
-    instance=codec.text(codec.PLAIN),
-    role=codec.text(codec.PLAIN),
-    args=codec.text(ARGUMENTS),
-    record=codec.NUMBER,
-    state=codec.maybe(codec.FLAG),
-    statement=codec.text(codec.PLAIN),
-    supports=codec.text(codec.each(codec.PLAIN)),
-    appointment=codec.FLAG,
-    until=codec.maybe(codec.TIME),
-    foreign=codec.FLAG,
+    "id holder service instance role args record state statement supports appointment until foreign",
+    instance=_TEXT,
+    role=_TEXT,
+    statement=_TEXT,
 )
 """A membership without its rank."""
-
-
-def _term_json(term: Term) -> list[object]:
-    match term:
-        case Constant(value):
-            return ["given", dump_argument(value)]
-        case Variable(name):
-            return ["variable", name]
-        case Meta(name):
-            return ["asked", name]
-
-
-def _json_term(raw: object) -> Term:
-    match raw:
-        case ["given", value]:
-            return Constant(load_argument(value))
-        case ["variable", str(name)]:
-            return Variable(name)
-        case ["asked", "instance" | "time" | "origin" | "client" as name]:
-            return Meta(name)
-        case _:
-            raise ValueError(f"`{brief(raw)}` is no term")
-
-
-_TERM: Final = RowForm(_term_json, _json_term)
-_ROLE: Final = codec.record(
-    RoleRef, role=codec.PLAIN, args=codec.each(_TERM), service=codec.PLAIN, instance=codec.maybe(_TERM)
-)
 ELECTION: Final = codec.packed(
     Election,
+    "id elector",
     "content",
-    {"id": codec.NAME, "elector": codec.NAME},
-    service=codec.PLAIN,
-    instance=codec.PLAIN,
-    role=codec.PLAIN,
-    args=ARGUMENTS,
-    membership=codec.PLAIN,
-    office=_ROLE,
-    office_record=codec.PLAIN,
-    record=codec.PLAIN,
-    required=codec.each(_ROLE),
-    until=codec.maybe(codec.TIME),
-    revoke_on_exit=codec.PLAIN,
-    revokers=codec.each(codec.PLAIN),
+    "service instance role args membership office office_record record required until revoke_on_exit revokers",
 )
 """An election without its rank."""
 
 
 # -- records ----------------------------------------------------------------------------------------------------
 
-_LINK: Final = RowForm(
+codec.FORMS[Link] = RowForm(
     lambda link: -link.parent if link.negated else link.parent, lambda parent: Link(abs(parent), parent < 0)
 )
 _FLAGS: Final = {"permanent": 1, "direct": 2, "auto_revoke": 4, "latched": 8}
-_RECORD: Final[RowForm[Any]] = codec.record(
-    dict,
-    ref=codec.NUMBER,
-    op=RowForm(lambda op: op.value, Op, codec.NAME.column),
-    parents=codec.text(codec.each(_LINK)),
-    state=codec.maybe(codec.FLAG),
-    fact=codec.PLAIN,
-)
-RECORD: Final[RowForm[Record]] = RowForm(
-    lambda one: _RECORD.dump(one) | {"flags": sum(flag for name, flag in _FLAGS.items() if getattr(one, name))},
-    lambda row: Record(**_RECORD.load(row) | {name: bool(row["flags"] & flag) for name, flag in _FLAGS.items()}),
-    columns={**_RECORD.columns, "flags": codec.SMALL},
+_UNFLAGGED: Final = codec.row(Record, "ref op parents state fact")
+
+
+def _record(row: Stored) -> Record:
+    record = _UNFLAGGED.load(row)
+    set_flags: dict[str, Any] = {name: True for name, flag in _FLAGS.items() if row["flags"] & flag}
+    return replace(record, **set_flags) if set_flags else record
+
+
+RECORD: Final = RowForm(
+    lambda one: _UNFLAGGED.dump(one) | {"flags": sum(flag for name, flag in _FLAGS.items() if getattr(one, name))},
+    _record,
+    columns={**_UNFLAGGED.columns, "flags": codec.SMALL},
 )
 """A credential record: parents are references, negative where the link is negated."""
 
@@ -142,7 +83,7 @@ RECORD: Final[RowForm[Record]] = RowForm(
 def _ban_columns(ban: Ban) -> Columns:
     fields: list[object] = [ban.service, ban.instance, ban.role, ARGUMENTS.dump(ban.args), ban.revoker]
     if ban.by or ban.office is not None:  # ledgers of formats before 5 do not say
-        fields += [ban.by, codec.maybe(_ROLE).dump(ban.office)]
+        fields += [ban.by, _ROLE.dump(ban.office)]
     text = codec.dump(fields)
     return {"digest": codec.digest_of(text), "content": text}
 
@@ -150,22 +91,12 @@ def _ban_columns(ban: Ban) -> Columns:
 def _ban(row: Stored) -> Ban:
     service, instance, role, args, revoker, *given = json.loads(row["content"])
     by, office = given or ("", None)
-    return Ban(service, instance, role, ARGUMENTS.load(args), revoker, by, codec.maybe(_ROLE).load(office))
+    return Ban(service, instance, role, ARGUMENTS.load(args), revoker, by, _ROLE.load(office))
 
 
 BAN: Final = RowForm(_ban_columns, _ban)
-PEER: Final = codec.packed(
-    Peer,
-    "content",
-    {"name": codec.NAME},
-    key=codec.PLAIN,
-    service=codec.PLAIN,
-    bound=codec.PLAIN,
-    url=codec.PLAIN,
-    heard=codec.maybe(codec.TIME),
-    number=codec.PLAIN,
-)
-_WATCH: Final = codec.record(RecordWatch, watcher=codec.NAME, record=codec.NUMBER)
+PEER: Final = codec.packed(Peer, "name", "content", "key service bound url heard number")
+_WATCH: Final = codec.row(RecordWatch, "watcher record")
 
 
 # -- rolefiles and event policy ---------------------------------------------------------------------------------
@@ -317,7 +248,7 @@ def _follow_memberships(state: State, ended: Rows, begun: Rows) -> State:
 
 # `rank` is the order of beginning: whatever changes of a membership or election, it keeps its place.
 MEMBERSHIPS: Final = mapped(
-    facts("memberships", ("id",), {"id": codec.NAME, "rank": codec.NUMBER, **MEMBERSHIP.columns}, by="holder"),
+    facts("memberships", ("id",), {"rank": codec.NUMBER, **MEMBERSHIP.columns}, by="holder"),
     MEMBERSHIP,
     "roles.memberships",
     read=_read_memberships,
@@ -335,7 +266,7 @@ MEMBERSHIPS: Final = mapped(
     comes_by="roles",
 )
 ELECTIONS: Final = mapped(
-    facts("elections", ("id",), {"id": codec.NAME, "rank": codec.NUMBER, **ELECTION.columns}, by="elector"),
+    facts("elections", ("id",), {"rank": codec.NUMBER, **ELECTION.columns}, by="elector"),
     ELECTION,
     "roles.elections",
     ranked=True,

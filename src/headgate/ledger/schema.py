@@ -6,13 +6,13 @@ Leaves out: how rows are written (`delta`) and read (`load`, `queries`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from sqlalchemy import BigInteger, Column, ColumnElement, Index, String, Table, Text, and_, or_
 
 from headgate.ledger.codec import Stored, decoding
-from headgate.ledger.collection import KEYS, METADATA, Collection, Difference, OfFact, Words
+from headgate.ledger.collection import KEYS, METADATA, Collection, Difference, OfFact, Words, key_of
 from headgate.ledger.policy_rows import ADMITTED, POLICY, RULES, SUBSCRIPTIONS
 from headgate.ledger.role_rows import ROLES
 from headgate.ledger.statement_rows import STATEMENTS
@@ -90,7 +90,18 @@ def not_in_force(table: Table, version: int) -> ColumnElement[bool]:
     return or_(table.c.from_version > version, table.c.to_version <= version)
 
 
-def compare(table: Table, before: Stored | None, after: Stored | None) -> Difference | None:
+def differences(table: Table, old: Iterable[Stored], new: Iterable[Stored]) -> Iterator[Difference]:
+    """What became of each fact, in words, given the rows that are no longer in force and those that are now."""
+    pairs: dict[tuple[Any, ...], list[Stored | None]] = {}
+    for side, rows in enumerate((old, new)):
+        for row in rows:
+            pairs.setdefault(key_of(table, row), [None, None])[side] = row
+    for before, after in pairs.values():
+        if (difference := _compare(table, before, after)) is not None:
+            yield difference
+
+
+def _compare(table: Table, before: Stored | None, after: Stored | None) -> Difference | None:
     """What became of one fact, in words; nothing, if it came back as it was."""
     row = after if after is not None else before
     if row is None:

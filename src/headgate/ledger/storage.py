@@ -77,16 +77,12 @@ class Storage:
 
     @contextmanager
     def _transaction(self, options: dict[str, Any]) -> Iterator[Connection]:
+        """A transaction in which errors of the database become ours."""
         if self._closed:
             raise RuntimeError(f"the ledger `{self.place}` is closed")
-        with self.errors(), self.engine.connect().execution_options(**options) as connection, connection.begin():
-            yield connection
-
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Turn errors of the database into ours."""
         try:
-            yield
+            with self.engine.connect().execution_options(**options) as connection, connection.begin():
+                yield connection
         except DBAPIError as error:
             raise self._translated(error.orig or error) from error
         except sqlite3.Error as error:

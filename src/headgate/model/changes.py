@@ -424,11 +424,8 @@ class PassRevocation:
 
 
 @dataclass(frozen=True, slots=True)
-class RevokeRole:
-    """Role instances are revoked by someone in the revoker's role (OASIS 3.3.2), and cannot be entered again.
-
-    An argument of None, or one that is left out at the end, stands for any.
-    """
+class _ByRevoker:
+    """Role instances, and who asks. An argument of None, or one that is left out at the end, stands for any."""
 
     service: str
     role: str
@@ -439,17 +436,16 @@ class RevokeRole:
     instance: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ReinstateRole:
+class RevokeRole(_ByRevoker):
+    """Role instances are revoked by someone in the revoker's role (OASIS 3.3.2), and cannot be entered again."""
+
+    __slots__ = ()
+
+
+class ReinstateRole(_ByRevoker):
     """What was revoked by role, with these very arguments, may be entered again."""
 
-    service: str
-    role: str
-    args: tuple[Argument | None, ...]
-    principal: str
-    using: tuple[str, ...] | None
-    at: datetime
-    instance: str = ""
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -261,18 +261,17 @@ FALSE: Final = AnyOf()
 
 def all_of(*args: Condition) -> Condition:
     """Conjunction of any number of conditions, flattened."""
-    flat: list[Condition] = []
-    for arg in args:
-        flat.extend(arg.args if isinstance(arg, AllOf) else (arg,))
-    return flat[0] if len(flat) == 1 else AllOf(tuple(flat))
+    return _flat(AllOf, args)
 
 
 def any_of(*args: Condition) -> Condition:
     """Disjunction of any number of conditions, flattened."""
-    flat: list[Condition] = []
-    for arg in args:
-        flat.extend(arg.args if isinstance(arg, AnyOf) else (arg,))
-    return flat[0] if len(flat) == 1 else AnyOf(tuple(flat))
+    return _flat(AnyOf, args)
+
+
+def _flat(connective: type[AllOf | AnyOf], args: Iterable[Condition]) -> Condition:
+    flat = [part for arg in args for part in (arg.args if isinstance(arg, connective) else (arg,))]
+    return flat[0] if len(flat) == 1 else connective(tuple(flat))
 
 
 # -- walks ----------------------------------------------------------------------------------------------------

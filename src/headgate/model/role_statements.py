@@ -29,7 +29,7 @@ class ServiceInstance(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeldRole:
-    """One role of a certificate, with the record that it rests on."""
+    """One role of a certificate, with the record that it rests on; only what is delegated has open arguments."""
 
     role: str
     args: tuple[Argument, ...]
@@ -167,14 +167,19 @@ def fitting(
     return (one for one in held.roles if one.role == role and (args is None or fits(one.args, args)))
 
 
-def fits(arguments: tuple[Argument, ...], wanted: tuple[Argument | None, ...]) -> bool:
-    """Are the arguments those that are wanted? `1`, `1.0` and `true` are three, `0.0` and `-0.0` two."""
+def fits(arguments: tuple[Argument | None, ...], wanted: tuple[Argument | None, ...]) -> bool:
+    """Are the arguments those that are wanted, where neither is left open?
+
+    `1`, `1.0` and `true` are three, `0.0` and `-0.0` two.
+    """
     if len(arguments) != len(wanted):
         return False
     for at, other in enumerate(wanted):
         if other is not None:
             one = arguments[at]
-            if one != other or type(one) is not type(other) or (type(one) is float and repr(one) != repr(other)):
+            if one == other and type(one) is type(other) and (type(one) is not float or repr(one) == repr(other)):
+                continue
+            if one is not None:
                 return False
     return True
 

@@ -56,8 +56,6 @@ class Op(Enum):
     LEAF = "leaf"
     AND = "and"
     OR = "or"
-    NAND = "nand"
-    NOR = "nor"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +89,21 @@ class Record:
     """Once false, false for good: a membership that was lost is entered again, under another record."""
 
 
+class _AtService:
+    """Something of an instance of a service."""
+
+    __slots__ = ()
+    service: str
+    instance: str
+
+    @property
+    def place(self) -> Service:
+        """The service and the instance."""
+        return self.service, self.instance
+
+
 @dataclass(frozen=True, slots=True)
-class Membership:
+class Membership(_AtService):
     """A principal holds a role. Only while its record is true does it grant anything."""
 
     id: str
@@ -114,14 +125,9 @@ class Membership:
     foreign: bool = False
     """A service of another domain gave it: whoever means it names that service."""
 
-    @property
-    def place(self) -> Service:
-        """The service and the instance."""
-        return self.service, self.instance
-
 
 @dataclass(frozen=True, slots=True)
-class Election:
+class Election(_AtService):
     """A principal in the elector role elects whoever holds the required roles (OASIS 4.4)."""
 
     id: str
@@ -143,18 +149,13 @@ class Election:
     revokers: tuple[str, ...] = ()
     """Other holders of the elector role to whom the right to revoke was passed on."""
 
-    @property
-    def place(self) -> Service:
-        """The service and the instance."""
-        return self.service, self.instance
-
 
 Credential: TypeAlias = Membership | Election
 """What someone may show, and what may be revoked."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ban:
+class Ban(_AtService):
     """A role instance that was revoked by role, so that it cannot be entered again until reinstated (OASIS 4.11).
 
     Where a statement asks for a quorum, that is so once its other revocations are there (`roles.requests.revocation`).
@@ -171,11 +172,6 @@ class Ban:
     """Who revoked it; not known of ledgers that come from before quorums."""
     office: RoleRef | None = None
     """What the revoker was: a role with its service, instance and arguments."""
-
-    @property
-    def place(self) -> Service:
-        """The service and the instance."""
-        return self.service, self.instance
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Guarantees: frozen; everything a decision needs at that version and nothing else
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -102,17 +102,13 @@ class State:
 
     def members_of(self, group: str) -> frozenset[str]:
         """Every principal and every value in the group, directly or through other groups."""
-        members: set[str] = set()
-        seen: set[str] = set()
-        frontier = [group]
-        while frontier:
-            at = frontier.pop()
-            if at in seen:
-                continue
-            seen.add(at)
-            for member in self.groups.get(at, ()):
-                if member in self.groups:
-                    frontier.append(member)
-                else:
-                    members.add(member)
-        return frozenset(members)
+        within = subgroups(self.groups, group)
+        return frozenset(one for at in within for one in self.groups.get(at, ()) if one not in self.groups)
+
+
+def subgroups(groups: Mapping[str, frozenset[str]], group: str) -> Iterator[str]:
+    """A group and every group inside it, directly or through others, as they are found."""
+    reached = [group]
+    for at in reached:
+        yield at
+        reached += [one for one in groups.get(at, ()) if one in groups and one not in reached]

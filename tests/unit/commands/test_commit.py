@@ -141,5 +141,5 @@ def test_a_subscription_is_its_principals_own(ledger: LedgerAccess) -> None:
     assert explaining.restriction(ledger.domain, "ann", name).satisfiable
     assert explaining.type_restriction(ledger.domain, "bob", SALE.name).satisfiable is False
     assert explaining.publish_restriction(ledger.domain, "ann", "ann", SALE.name).reason is None
-    subscriptions.unsubscribe(ledger, "ann", "all")
+    subscriptions.unsubscribe(ledger, "ann", name)
     assert subscriptions.known_subscription(ledger, "ann", "all") is None

@@ -83,7 +83,7 @@ def seen(type_name: str = SEEN, **values: Any) -> Event:
 
 
 def truths(story: Story, who: str = "ann", counted: tuple[str, ...] | None = None, **values: Any) -> list[bool | None]:
-    return [one.truth for one in answers(story.state, who, seen(**values), counted)]
+    return [truth for _, truth in answers(story.state, who, seen(**values), counted)]
 
 
 def attributes(story: Story, who: str = "ann", type_name: str = SEEN, **values: Any) -> set[str] | None:
@@ -168,8 +168,8 @@ def test_an_entry_is_true_where_a_plainer_reading_says_so(
         except BadDefinition as refused:
             assert "a value" in str(refused)  # noqa: PT017 - some lines have variables that nothing says
             continue
-        (answer,) = answers(story.state, "ann", event, None)
-        assert (answer.truth is True) == plainly(written.entries[0], story.state, event, held), line
+        ((_, answer),) = answers(story.state, "ann", event, None)
+        assert (answer is True) == plainly(written.entries[0], story.state, event, held), line
 
 
 # -- nulls --------------------------------------------------------------------------------------------------------

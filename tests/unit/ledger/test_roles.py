@@ -105,9 +105,7 @@ def test_every_fact_reads_back_as_it_was_written() -> None:
     needs = (RoleRef("L", (Variable("_"), Meta("client")), "T"), RoleRef("M", (), "S", Variable("x")))
     elected = Election("e", "S", "R", (None, 1), "ann", "m", office, 5, 6, "i", needs, START, True, ("bob",))
     assert repr(role_rows.ELECTION.load(role_rows.ELECTION.dump(elected))) == repr(elected)
-    record = Record(
-        reference(9, 2), Op.NOR, (Link(reference(0, 1), True), Link(reference(1, 1))), None, "", direct=True
-    )
+    record = Record(reference(9, 2), Op.OR, (Link(reference(0, 1), True), Link(reference(1, 1))), None, "", direct=True)
     for one in (
         record,
         Record(7, state=False, permanent=True),

@@ -324,7 +324,7 @@ class Following:
         now, shown = self._home.clock(), said_role(question.certificate)
         if self._keys is not None:
             try:
-                self._validator.validate_role(question.certificate, question.did, shown, _anything, now)
+                self._validator.validate(question.certificate, question.did, shown, _anything, now)
             except RoleDenied as denied:
                 if denied.details.get("reason") not in ("unknown-key", "key-ended"):
                     raise
@@ -333,7 +333,7 @@ class Following:
         with suppress(StaleList):
             self._keys = await abroad.keys(self.peer.key, now, self._keys)
             self._validator.trust(self._keys)
-        self._validator.validate_role(question.certificate, question.did, shown, _anything, now)
+        self._validator.validate(question.certificate, question.did, shown, _anything, now)
 
     async def _mirror(
         self, question: PeerQuestion, roles: Sequence[ClaimedRecord], read: remote.Snapshot, abroad: Abroad

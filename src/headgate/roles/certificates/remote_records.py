@@ -97,34 +97,26 @@ def hear(known: FollowState, messages: Iterable[Message], now: datetime) -> Foll
     """Take messages in the order in which they came; those after one that leads to reading are covered by it."""
     states: dict[Reference, bool | None] = {}
     for message in messages:
-        step = _hear(known, message, now)
-        known = step.known
-        for record, state in step.states.items():
-            if states.get(record, True) is not False:  # false is final, whatever is said later
-                states[record] = state
-        if step.read:
-            return FollowStep(known, states, read=True)
+        match message:
+            case _ if known.epoch is None:
+                return FollowStep(known, states, read=True)
+            case _ if message.epoch in known.over:
+                known = _counted(known, late=1)
+            case _ if message.epoch != known.epoch:
+                return FollowStep(replace(known, doubted=message.epoch), states, read=True)
+            case Modified(_, number) if number <= known.number:
+                known = _counted(known, duplicated=1)
+            case Modified(_, number, record, state) if number == known.number + 1:
+                known = replace(known, number=number)
+                if states.get(record, True) is not False:  # false is final, whatever is said later
+                    states[record] = state
+            case Modified(_, number):
+                return FollowStep(_counted(known, lost=number - known.number - 1), states, read=True)
+            case Heartbeat(_, number) if number > known.number:
+                return FollowStep(_counted(known, lost=number - known.number), states, read=True)
+            case Heartbeat(_, _, at):  # an earlier number is of an earlier time, and all until then is known as well
+                known = replace(known, heard=_later(known.heard, min(at, now)))
     return FollowStep(known, states)
-
-
-def _hear(known: FollowState, message: Message, now: datetime) -> FollowStep:
-    if known.epoch is None:
-        return FollowStep(known, read=True)
-    if message.epoch != known.epoch:
-        if message.epoch in known.over:
-            return FollowStep(_counted(known, late=1))
-        return FollowStep(replace(known, doubted=message.epoch), read=True)
-    match message:
-        case Modified(_, number) if number <= known.number:
-            return FollowStep(_counted(known, duplicated=1))
-        case Modified(_, number, record, state) if number == known.number + 1:
-            return FollowStep(replace(known, number=number), {record: state})
-        case Modified(_, number):
-            return FollowStep(_counted(known, lost=number - known.number - 1), read=True)
-        case Heartbeat(_, number) if number > known.number:
-            return FollowStep(_counted(known, lost=number - known.number), read=True)
-        case Heartbeat(_, _, at):  # an earlier number is of an earlier time, and all until then is known as well
-            return FollowStep(replace(known, heard=_later(known.heard, min(at, now))))
 
 
 def take(known: FollowState, read: Snapshot, now: datetime) -> FollowState:

@@ -17,17 +17,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from headgate.model.errors import BadStatement, RoleDenied, RoleFailure
 from headgate.model.expressions import Argument
 from headgate.model.limits import MAX_CLOCK_SKEW_SECONDS, MAX_READ_BYTES, MAX_STATEMENT_BYTES
 from headgate.model.role_statements import (
-    AppointmentCertificate,
     DelegationCertificate,
     HeldRole,
     RevocationCertificate,
-    RoleCertificate,
     RoleStatement,
     ServiceInstance,
     fits,
@@ -39,7 +37,6 @@ from headgate.trust.role_keys import RoleKeys, check_newer
 from headgate.trust.role_statements import RoleKind, Trusted, says_it_is_over
 from headgate.trust.statements import Form, Read, check, digest_of
 
-T = TypeVar("T", bound=RoleStatement)
 States: TypeAlias = Callable[[Reference], bool | None]
 """What a record is now: true, false or unknown; None for one that is not there, too."""
 
@@ -48,6 +45,7 @@ _FRAUD: Final = frozenset({
     *("unknown-key", "unsafe-key", "wrong-algorithm", "wrong-key"),
 })  # fmt: skip
 """What no honest issuer writes and no honest client changes."""
+_KINDS: Final = (statement.ROLE, statement.APPOINTMENT, statement.DELEGATION, statement.REVOCATION)
 _DOTS: Final = 2
 """In all that has the shape of a signed statement; what has not is no certificate at all, and claims nothing."""
 
@@ -58,9 +56,10 @@ class WantedRole:
 
     place: ServiceInstance
     role: str
+    """Of a revocation certificate, the election that is to be taken back."""
     args: tuple[Argument | None, ...] | None = None
-    appointment: bool = False
-    """By an appointment certificate, and not by one of role membership."""
+    typ: str = statement.ROLE.typ
+    """By which kind of certificate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,41 +96,50 @@ class Validator:
         self._on_failure = on_failure
         self._room = room
         self._lock = threading.Lock()
-        self._world = TrustedKeys({keys.domain: keys for keys in trusted}, room)
+        self._trusted: Trusted = {keys.domain: keys for keys in trusted}
+        self._memories = self._no_memories()
 
     def trust(self, keys: RoleKeys) -> None:
         """Take up a domain's newest keys; all that was read under earlier ones is read again."""
         with self._lock:
-            known = self._world.trusted.get(keys.domain)
+            known = self._trusted.get(keys.domain)
             if known is not None:
                 check_newer(keys, known)
-            self._world = TrustedKeys({**self._world.trusted, keys.domain: keys}, self._room)
+            self._trusted = {**self._trusted, keys.domain: keys}
+            self._memories = self._no_memories()
 
-    def validate_role(self, text: str, presenter: str, wanted: WantedRole, state: States, now: datetime) -> ValidRole:
-        """The role that is asked for, if the presenter holds it, or is appointed to it, by this certificate."""
+    def _no_memories(self) -> dict[str, Memory]:
+        return {kind.typ: Memory(kind, self._trusted, self._room) for kind in _KINDS}
+
+    def validate(self, text: str, presenter: str, wanted: WantedRole, state: States, now: datetime) -> ValidRole:
+        """What is asked for, if this certificate gives it to the presenter.
+
+        That is a role that it holds or is appointed to; one that was delegated to whoever then has what it requires; or
+        the right to take an election back, by someone who is still in the elector's role (figure 4.3), though the
+        election may have ended already.
+        """
         # This is asked with every request, so that what was read before is compared right here, with no call but those
         # for the record and the arguments.
         try:
             # 1. Form, signature, key and audience.
-            world = self._world
-            memory: Memory[Any] = world.appointments if wanted.appointment else world.roles
+            memory = self._memories[wanted.typ]
             try:
                 memory.entries.move_to_end(text)
                 entry = memory.entries[text]
             except KeyError:
                 entry = self._read(memory, text, now)
-            # 2. Shown by the one it is about.
-            if entry.subject != presenter:
+            # 2. Shown by the one it is about; a delegation is about no one.
+            if entry.subject != presenter and entry.subject:
                 raise _stolen(entry.subject)
             # 3. Of this service and instance.
             if entry.place != wanted.place:
                 raise _misplaced(entry.place)
-            # 4. The role that is asked for; there may be several that fit.
+            # 4. What is asked for; there may be several that fit.
             fitting: Sequence[ValidRole] = entry.valid.get(wanted.role, ())
             if wanted.args is not None:
                 fitting = [one for one in fitting if fits(one.held.args, wanted.args)]
             if not fitting:
-                raise _insufficient(f"the certificate does not embody `{brief(wanted.role)}` as asked for")
+                raise _insufficient(entry.value, wanted.role)
             # 5. In its time.
             if not entry.start <= now < entry.until:
                 raise _untimely(memory, text, entry, now)
@@ -141,69 +149,10 @@ class Validator:
                     return one
             raise _revoked(fitting[0].held.ref, state)
         except RoleDenied as denied:
-            self._note(denied, text, presenter, wanted.place, wanted.role, now)
+            self._note(denied, text, presenter, wanted, now)
             raise
 
-    def validate_delegation(
-        self, text: str, presenter: str, wanted: WantedRole, state: States, now: datetime
-    ) -> DelegationCertificate:
-        """The delegation of this role, which anyone may show who then has what it requires."""
-
-        def election(delegation: DelegationCertificate) -> Reference:
-            if delegation.role != wanted.role or not _agree(delegation.args, wanted.args):
-                raise _insufficient(f"the certificate does not delegate `{brief(wanted.role)}` as asked for")
-            return delegation.ref
-
-        memory, asked = self._world.delegations, (wanted.place, wanted.role)
-        return self._validated(memory, text, presenter, asked, election, state, now)
-
-    def validate_revocation(
-        self, text: str, presenter: str, service: ServiceInstance, election: str, state: States, now: datetime
-    ) -> RevocationCertificate:
-        """The right to take this election back, if the presenter has it; the election may have ended already."""
-
-        def office(revocation: RevocationCertificate) -> Reference:
-            if revocation.election != election:
-                raise _insufficient(f"the certificate is about the election `{brief(revocation.election)}`")
-            return revocation.membership  # of someone who is still in the elector's role (figure 4.3)
-
-        memory, asked = self._world.revocations, (service, election)
-        return self._validated(memory, text, presenter, asked, office, state, now)
-
-    def _validated(
-        self,
-        memory: Memory[T],
-        text: str,
-        presenter: str,
-        asked: tuple[ServiceInstance, str],
-        rests_on: Callable[[T], Reference],
-        state: States,
-        now: datetime,
-    ) -> T:
-        """What a certificate says, if it counts for what is asked by the record that it then rests on."""
-        try:
-            # 1. Form, signature, key and audience.
-            entry = memory.get(text) or self._read(memory, text, now)
-            # 2. Shown by the one it is about; a delegation is about no one.
-            if entry.subject not in ("", presenter):
-                raise _stolen(entry.subject)
-            # 3. Of this service and instance.
-            if entry.place != asked[0]:
-                raise _misplaced(entry.place)
-            # 4. What is asked for.
-            ref = rests_on(entry.value)
-            # 5. In its time.
-            if not entry.start <= now < entry.until:
-                raise _untimely(memory, text, entry, now)
-            # 6. Resting on a record that is true now.
-            if state(ref) is not True:
-                raise _revoked(ref, state)
-        except RoleDenied as denied:
-            self._note(denied, text, presenter, *asked, now)
-            raise
-        return entry.value
-
-    def _read(self, memory: Memory[T], text: str, now: datetime) -> VerifiedStatement[T]:
+    def _read(self, memory: Memory, text: str, now: datetime) -> VerifiedStatement:
         """What does not depend on who asks, or when; nothing that was refused is remembered."""
         try:
             read = memory.kind.read(text, memory.trusted)
@@ -212,30 +161,21 @@ class Validator:
             raise _unreadable(error, memory.kind, text, now) from None
         except RecursionError:
             raise _denied("misuse", "too-deep", "the certificate nests too deep") from None
-        entry = entry_of(value, read)
+        entry = _entry_of(value, read)
         memory.put(text, entry)
         return entry
 
-    def _note(
-        self, denied: RoleDenied, text: str, presenter: str, service: ServiceInstance, role: str, now: datetime
-    ) -> None:
+    def _note(self, denied: RoleDenied, text: str, presenter: str, wanted: WantedRole, now: datetime) -> None:
         """Tell of a failure."""
         if self._on_failure is None:
             return
         digest = digest_of(text[: MAX_STATEMENT_BYTES + 1])
         reason = denied.details.get("reason", "")
         self._on_failure(
-            CertificateFailure(now, denied.failure, reason, presenter, digest, service, role, denied.message)
+            CertificateFailure(
+                *(now, denied.failure, reason, presenter, digest, wanted.place, wanted.role, denied.message)
+            )
         )
-
-
-def _agree(given: tuple[Argument | None, ...], wanted: tuple[Argument | None, ...] | None) -> bool:
-    """Can an election with some arguments open lead to a role with some open?"""
-    if wanted is None:
-        return True
-    return len(given) == len(wanted) and all(
-        g is None or w is None or fits((g,), (w,)) for g, w in zip(given, wanted, strict=True)
-    )
 
 
 # -- refusals -------------------------------------------------------------------------------------------------
@@ -269,11 +209,18 @@ def _misplaced(place: ServiceInstance) -> RoleDenied:
     )
 
 
-def _insufficient(message: str) -> RoleDenied:
+def _insufficient(value: RoleStatement, wanted: str) -> RoleDenied:
+    match value:
+        case RevocationCertificate(election=election):
+            message = f"the certificate is about the election `{brief(election)}`"
+        case DelegationCertificate():
+            message = f"the certificate does not delegate `{brief(wanted)}` as asked for"
+        case _:
+            message = f"the certificate does not embody `{brief(wanted)}` as asked for"
     return _denied("misuse", "insufficient", message, "show another one")
 
 
-def _untimely(memory: Memory[T], text: str, entry: VerifiedStatement[T], now: datetime) -> RoleDenied:
+def _untimely(memory: Memory, text: str, entry: VerifiedStatement, now: datetime) -> RoleDenied:
     if now < entry.start:
         begins = render_timestamp(entry.start + SKEW)
         message = f"the certificate is good only from `{begins}`"
@@ -302,47 +249,39 @@ SKEW: Final = timedelta(seconds=MAX_CLOCK_SKEW_SECONDS)
 
 @dataclass(frozen=True, slots=True)
 class ValidRole:
-    """A role that its holder has shown, good at the moment of asking."""
+    """What a presenter has shown, good at the moment of asking; `held` has the record that it rests on."""
 
-    certificate: RoleCertificate | AppointmentCertificate
+    certificate: RoleStatement
     held: HeldRole
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedStatement(Generic[T]):
+class VerifiedStatement:
     """A statement whose cryptographic part is right, with all that is compared when it is shown."""
 
-    value: T
+    value: RoleStatement
     place: ServiceInstance
     subject: str
     start: datetime
     until: datetime
     valid: Mapping[str, tuple[ValidRole, ...]]
-    """The roles that it embodies, by name."""
+    """What it gives, by the name of a role or of an election."""
 
 
-class Memory(Generic[T]):
+class Memory:
     """Statements of one kind that were read, by their text; those not shown for longest go first."""
 
     __slots__ = ("entries", "kind", "lock", "room", "size", "trusted")
 
-    def __init__(self, kind: RoleKind[T], trusted: Trusted, room: int) -> None:
+    def __init__(self, kind: RoleKind[Any], trusted: Trusted, room: int) -> None:
         self.kind = kind
         self.trusted = trusted
         self.room = room
         self.size = 0
         self.lock = threading.Lock()
-        self.entries: OrderedDict[str, VerifiedStatement[T]] = OrderedDict()
+        self.entries: OrderedDict[str, VerifiedStatement] = OrderedDict()
 
-    def get(self, text: str) -> VerifiedStatement[T] | None:
-        """One that was read, which is the last shown from now on."""
-        try:
-            self.entries.move_to_end(text)
-            return self.entries[text]
-        except KeyError:
-            return None
-
-    def put(self, text: str, entry: VerifiedStatement[T]) -> None:
+    def put(self, text: str, entry: VerifiedStatement) -> None:
         """Remember one more."""
         with self.lock:
             if text not in self.entries:
@@ -358,26 +297,19 @@ class Memory(Generic[T]):
                 self.size -= len(text)
 
 
-class TrustedKeys:
-    """Those who are trusted, and what was read under their keys: other keys make another world."""
-
-    __slots__ = ("appointments", "delegations", "revocations", "roles", "trusted")
-
-    def __init__(self, trusted: Trusted, room: int) -> None:
-        self.trusted = trusted
-        self.roles = Memory(statement.ROLE, trusted, room)
-        self.appointments = Memory(statement.APPOINTMENT, trusted, room)
-        self.delegations = Memory(statement.DELEGATION, trusted, room)
-        self.revocations = Memory(statement.REVOCATION, trusted, room)
-
-
-def entry_of(value: T, read: Read[T]) -> VerifiedStatement[T]:
+def _entry_of(value: RoleStatement, read: Read[Any]) -> VerifiedStatement:
     """A statement with all that is compared when it is shown; a delegation has no one subject."""
     until = read.validity.until
     assert until is not None, "every certificate has an end"
-    subject = "" if isinstance(value, DelegationCertificate) else value.subject
+    given: tuple[HeldRole, ...]
+    match value:
+        case DelegationCertificate(role=role, args=args, ref=ref):
+            subject, given = "", (HeldRole(role, args, ref),)
+        case RevocationCertificate(subject=subject, election=election, membership=membership):
+            given = (HeldRole(election, (), membership),)
+        case _:
+            subject, given = value.subject, value.roles
     valid: dict[str, tuple[ValidRole, ...]] = {}
-    if isinstance(value, RoleCertificate | AppointmentCertificate):
-        for held in value.roles:
-            valid[held.role] = (*valid.get(held.role, ()), ValidRole(value, held))
+    for held in given:
+        valid[held.role] = (*valid.get(held.role, ()), ValidRole(value, held))
     return VerifiedStatement(value, value.place, subject, read.issued - SKEW, until, valid)

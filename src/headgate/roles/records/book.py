@@ -24,7 +24,7 @@ from headgate.model.state import State
 from headgate.roles.records.facts import Interest, enter, strike
 from headgate.roles.records.records import Records
 from headgate.roles.rolefiles.names import leaves
-from headgate.roles.rolefiles.types import readings
+from headgate.roles.rolefiles.types import inferred
 
 Office: TypeAlias = tuple[str, str, str]
 """A service, an instance and a role."""
@@ -107,8 +107,6 @@ class Book:
         self.interest = Interest()
         self._strata: tuple[dict[str, Rolefile], dict[Role, int]] = {}, {}
         self._is_as_marked = True
-        self._undo: list[Callable[[], bool]] = []
-        """How to undo what was done to `interest` since the mark, last first."""
         for record in book.records.values():
             if record.fact:
                 self.interest.add(record.fact)
@@ -118,19 +116,16 @@ class Book:
     def mark(self) -> None:
         """From here on all can be undone, until it is kept."""
         self.records.mark()
-        self._undo, self._is_as_marked = [], True
+        self._is_as_marked = True
 
     def keep(self, version: int) -> None:
         """What was done since the mark stays, and makes the book that of a version."""
         self.records.keep()
-        self._undo = []
         self.version = version
 
     def rollback(self, state: State) -> None:
         """Undo all that was done since the mark, when the book was that of this state."""
         self.records.rollback()
-        for undo in reversed(self._undo):
-            undo()
         if not self._is_as_marked:  # anew, as the order in which memberships began has a meaning
             self.index, self._is_as_marked = RoleIndex(state.roles), True
 
@@ -139,12 +134,12 @@ class Book:
     def look_at(self, fact: str) -> None:
         """A fact has a record from now on."""
         if self.interest.add(fact):
-            self._undo.append(partial(self.interest.remove, fact))
+            self.records.note(partial(self.interest.remove, fact))
 
     def look_away(self, fact: str) -> None:
         """A fact has a record no more."""
         if self.interest.remove(fact):
-            self._undo.append(partial(self.interest.add, fact))
+            self.records.note(partial(self.interest.add, fact))
 
     def add(self, credential: Credential) -> None:
         """A membership or an election begins."""
@@ -181,7 +176,6 @@ class RoleView:
         self.rolefiles: dict[str, Rolefile] = dict(state.roles.rolefiles)
         self.budgets: dict[str | None, Budget] = {}
         """What each client may still have looked at: all that it asks for in one batch shares it."""
-        self._names: dict[str, tuple[Rolefile | None, frozenset[str]]] = {}
 
     def credential(self, id: str) -> Credential | None:
         """A membership or an election in force."""
@@ -234,29 +228,16 @@ class RoleView:
 
     def view(self, service: Service) -> Scene:
         """What the constraints of a service may look at now, whoever asks."""
+        types = inferred(self.rolefiles.get(service[0]))
         return Scene(
             self.state,
-            service[0],
-            service[1],
+            *service,
             now=self.now,
             functions=self.functions,
             members=self.members,
-            roles=self._roles(service[0]),
-            readings=readings(self.rolefiles.get(service[0])),
+            roles=types.own_roles,
+            readings=types.readings,
         )
-
-    def _roles(self, service: str) -> frozenset[str]:
-        """The names that are roles of a service."""
-        rolefile = self.rolefiles.get(service)
-        known = self._names.get(service)
-        if known is None or known[0] is not rolefile:
-            known = self._names[service] = rolefile, role_names(rolefile)
-        return known[1]
-
-
-def role_names(rolefile: Rolefile | None) -> frozenset[str]:
-    """The roles that a rolefile defines."""
-    return frozenset() if rolefile is None else rolefile.roles
 
 
 Role: TypeAlias = tuple[str, str]

@@ -18,8 +18,9 @@ from headgate.decide.constraints import Scene
 from headgate.decide.truth import clock_part, combined
 from headgate.model import expressions as tree
 from headgate.model.state import State
+from headgate.roles.certificates.remote_records import lapses
 from headgate.roles.records.facts import When, fact_of
-from headgate.roles.rolefiles.types import readings
+from headgate.roles.rolefiles.types import inferred
 
 _SECOND: Final = timedelta(seconds=1)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -46,20 +47,10 @@ def next_moment(state: State, after: datetime) -> datetime | None:
     found = [
         standing.next_moment(state, after),
         *(one.until for one in state.roles.credentials()),
-        *_silences(state, after),
+        *(after + _MICROSECOND if peer.heard is None else at for peer, at in lapses(state)),
     ]
     found += [_next(look, after) for look in dict.fromkeys(_looks(state))]
     return min((at for at in found if at is not None and at > after), default=None)
-
-
-def _silences(state: State, after: datetime) -> Iterator[datetime]:
-    """When peers will have been silent for too long whose records are not all unknown already."""
-    if not state.roles.peers:
-        return
-    known = {one.service for one in state.roles.memberships.values() if one.state is True}
-    for peer in state.roles.peers.values():
-        if peer.name in known:
-            yield after + _MICROSECOND if peer.heard is None else peer.heard + timedelta(seconds=peer.bound)
 
 
 # -- which facts look at the clock ----------------------------------------------------------------------------
@@ -70,30 +61,19 @@ def _looks(state: State) -> Iterator[Look]:
         fact = fact_of(record.fact) if record.fact else None
         if isinstance(fact, When):
             rolefile = state.roles.rolefiles.get(fact.service)
-            yield from _leaf(fact.leaf, Scene(state, fact.service, readings=readings(rolefile)))
+            yield from _leaf(fact.leaf, Scene(state, fact.service, readings=inferred(rolefile).readings))
 
 
 def _leaf(leaf: tree.Atom, scene: Scene) -> Iterator[Look]:
-    match leaf:
-        case tree.Compare(_, left, right):
-            yield from _pair(left, right, scene)
-        case tree.InRange(of, low, high):
-            yield from _pair(of, low, scene)
-            yield from _pair(of, high, scene)
-        case tree.InSet(of, values):
-            yield from _look(of, frozenset(values), scene)
-        case tree.TextMatch(_, left, right):
-            yield from _look(left, None, scene)
-            yield from _look(right, None, scene)
-        case tree.InGroup(of, _):
-            yield from _look(of, None, scene)
-        case tree.Related(name, args):
-            yield from _columns(name, args, scene)
-
-
-def _pair(left: tree.Operand, right: tree.Operand, scene: Scene) -> Iterator[Look]:
-    yield from _look(left, _known(right, scene), scene)
-    yield from _look(right, _known(left, scene), scene)
+    compared = tree.comparisons(leaf)
+    for one in compared:
+        yield from _look(one.left, _known(one.right, scene), scene)
+        yield from _look(one.right, _known(one.left, scene), scene)
+    if isinstance(leaf, tree.Related):
+        yield from _columns(leaf.name, leaf.args, scene)
+    elif not compared:
+        for operand in tree.operands(leaf):
+            yield from _look(operand, None, scene)
 
 
 def _look(expression: tree.Operand, beside: Known, scene: Scene) -> Iterator[Look]:

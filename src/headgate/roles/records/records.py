@@ -46,15 +46,13 @@ VALUES: Final[tuple[bool | None, ...]] = (False, True, None, False)
 _CODES: Final = {False: FALSE, True: TRUE, None: UNKNOWN}
 
 # A kind is an operator with flags; the lowest bit is left free for the negation of an edge.
-LATCH: Final = 1 << 4
-AUTO: Final = 1 << 5
-_OPS: Final = 0b1110
-OPS: Final = {Op.LEAF: 0, Op.AND: 2, Op.OR: 4, Op.NAND: 6, Op.NOR: 8}
+LATCH: Final = 1 << 3
+AUTO: Final = 1 << 4
+_OPS: Final = 0b110
+OPS: Final = {Op.LEAF: 0, Op.AND: 2, Op.OR: 4}
 _OP_OF: Final = {number: op for op, number in OPS.items()}
 _NO_FLAGS: Final = LATCH - 1
-_LEAF, _AND, _OR, _NAND, _NOR = OPS.values()
-_OF_ALL: Final = frozenset({_AND, _NAND})
-_INVERTED: Final = frozenset({_NAND, _NOR})
+_AND, _OR = OPS[Op.AND], OPS[Op.OR]
 
 # The numbers of true, false and unknown inputs lie side by side in one integer: MAX_RECORD_PARENTS is 512.
 _WIDTH: Final = 10
@@ -75,24 +73,19 @@ DIES: Final = 1
 LAST: Final = 2
 
 
-def _fate(kind: int, negated: bool) -> int:
-    op = kind & _OPS
+def _fate(kind: int, negated: int) -> int:
     if negated:
-        return DIES if op == _NOR else LAST if op == _NAND else COUNTS
-    return DIES if op == _AND or kind & AUTO else LAST if op == _OR else COUNTS
+        return COUNTS
+    return DIES if kind & _OPS == _AND or kind & AUTO else LAST if kind & _OPS == _OR else COUNTS
 
 
-FATES: Final = tuple(_fate(kind & ~1, bool(kind & 1)) for kind in range(AUTO << 1))
+FATES: Final = tuple(_fate(kind, kind & 1) for kind in range(AUTO << 1))
 """What becomes of a record when a parent is false for good, by kind and negation.
 
 It DIES with it, or once this was the LAST input to be settled so, or the input only COUNTS.
 """
 
 
-_INNER: Final = {Op.AND: Op.AND, Op.NAND: Op.AND, Op.OR: Op.OR, Op.NOR: Op.OR}
-"""How many inputs are put together before the operator is applied to what comes of them."""
-_RUN_OUT: Final = frozenset({Op.OR, Op.NAND})
-"""Operators that are false for good once every input is settled against them."""
 _RESTORE: Final = "restore the ledger from a copy"
 
 _MARKED: Final = ("_version", "_count", "_log", "_work", "_made", "_rows", "_gone", "_dropped", "_deferred")
@@ -121,13 +114,10 @@ def truth(kind: int, counts: int) -> int:
     """The state that follows from the inputs, three-valued (D1)."""
     if kind & AUTO and counts & _FALSES:
         return DEAD
-    op = kind & _OPS
-    if op in _OF_ALL:
+    if kind & _OPS == _AND:
         held = FALSE if counts & _FALSES else UNKNOWN if counts >= _ONE_UNKNOWN else TRUE
     else:
         held = TRUE if counts & _TRUES else UNKNOWN if counts >= _ONE_UNKNOWN else FALSE
-    if op in _INVERTED and held != UNKNOWN:
-        held = TRUE - held
     return DEAD if held == FALSE and kind & LATCH else held
 
 
@@ -145,7 +135,7 @@ class Records:
         self._kind: list[int] = []
         self._counts: list[int] = []
         self._left: list[int] = []
-        """Inputs of an OR or NAND that are not yet settled for good against it."""
+        """Inputs of an OR that are not yet settled for good against it."""
         self._rank: list[int] = []
         """Above that of every parent: the order in which a change is worked out."""
         self._kids: list[dict[int, None] | None] = []
@@ -267,11 +257,11 @@ class Records:
     def _make(self, kind: int, fact: str = "") -> int:
         """A new record, true until it is told or linked."""
         slot = self._claim()
-        self._note(partial(heappush, self._free, slot))
+        self.note(partial(heappush, self._free, slot))
         self._put_row(self._columns, slot, (self._version, 0, (), fact, NEW, TRUE, kind, 0, 0, 0, None))
         if fact:
             self._facts[fact] = slot
-            self._note(partial(self._facts.pop, fact))
+            self.note(partial(self._facts.pop, fact))
         self._made.append(slot)
         self._work.append(slot)
         self._count += 1
@@ -307,7 +297,7 @@ class Records:
         fact = self._fact[slot]
         if fact and self._facts.get(fact) == slot:
             del self._facts[fact]
-            self._note(partial(self._facts.__setitem__, fact, slot))
+            self.note(partial(self._facts.__setitem__, fact, slot))
 
     # -- what to write ----------------------------------------------------------------------------------------
 
@@ -346,7 +336,7 @@ class Records:
                 changed.append((ref, values[old], values[new]))
             if there:
                 altered.append(ref)
-        self._note(partial(restore, shown, places, olds))
+        self.note(partial(restore, shown, places, olds))
         return changed, altered
 
     # -- making -----------------------------------------------------------------------------------------------
@@ -370,8 +360,7 @@ class Records:
         Latched, it is false for good once it is false; with `auto_revoke`, once any of its inputs is.
         """
         fitted = self._fitted(op, tuple(dict.fromkeys(links)), auto_revoke)
-        plain = not (own or latch or auto_revoke) and op in {Op.AND, Op.OR}
-        if plain and len(fitted) == 1 and not fitted[0].negated:
+        if len(fitted) == 1 and not (own or latch or auto_revoke or fitted[0].negated):
             return fitted[0].parent
         place = self._make(OPS[op] | (LATCH if latch else 0) | (AUTO if auto_revoke else 0))
         self._put(self._state, place, self._attach(place, op, fitted))
@@ -398,13 +387,13 @@ class Records:
     def _fitted(self, op: Op, links: tuple[Link, ...], auto_revoke: bool) -> tuple[Link, ...]:
         """At most MAX_RECORD_PARENTS links, by records in between."""
         if op is Op.LEAF:
-            raise BadDefinition("a leaf follows from nothing", remedy="combine with and, or, nand or nor")
+            raise BadDefinition("a leaf follows from nothing", remedy="combine with `and` or `or`")
         if len(links) > MAX_RECORD_PARENTS and auto_revoke and op is not Op.AND:
             raise TooMany(f"a record that falls with any of its parents has at most MAX_RECORD_PARENTS "
                           f"({MAX_RECORD_PARENTS})", remedy="combine them with `and`")  # fmt: skip
         while len(links) > MAX_RECORD_PARENTS:
             parts = (links[at : at + MAX_RECORD_PARENTS] for at in range(0, len(links), MAX_RECORD_PARENTS))
-            links = tuple(Link(self.combine(_INNER[op], part)) for part in parts)
+            links = tuple(Link(self.combine(op, part)) for part in parts)
         return links
 
     def _attach(self, slot: int, op: Op, links: tuple[Link, ...]) -> int:
@@ -425,7 +414,7 @@ class Records:
         self._put(self._left, slot, left)
         self._put(self._parents, slot, links)
         self._raise(slot, rank)
-        return DEAD if dies or (left == 0 and op in _RUN_OUT) else self._follows(slot)
+        return DEAD if dies or (left == 0 and op is Op.OR) else self._follows(slot)
 
     def _unlink(self, slot: int) -> None:
         for link in self._parents[slot]:
@@ -536,13 +525,13 @@ class Records:
             kids = {}
             self._put(self._kids, parent, kids)
         kids[edge] = None
-        self._note(partial(kids.pop, edge))
+        self.note(partial(kids.pop, edge))
 
     def _part(self, parent: int, edge: int) -> None:
         kids = self._kids[parent]
         if kids is not None and edge in kids:
             del kids[edge]
-            self._note(partial(setitem, kids, edge, None))
+            self.note(partial(setitem, kids, edge, None))
             if not kids:
                 self._work.append(parent)
 
@@ -560,7 +549,7 @@ class Records:
         if new == DEAD:
             self._spread([slot], [old])
         else:
-            self._note(partial(restore, self._state, [slot], [old]))
+            self.note(partial(restore, self._state, [slot], [old]))
             self._log.append(slot)
             self._count_again(slot, old)
 
@@ -598,8 +587,7 @@ class Records:
                     self._count_again(slot, old)
             if fallen:
                 self._spread(fallen, olds)
-        self._note(partial(restore, state, turned, befores))
-        self._trim()
+        self.note(partial(restore, state, turned, befores))
 
     def _count_again(self, slot: int, old: int) -> None:
         """A record has another state: its children count it anew, and wait to be worked out."""
@@ -622,7 +610,7 @@ class Records:
                     levels[rank].append(child)
                 else:
                     self._wait(child)
-        self._note(partial(restore, counts, children, befores))
+        self.note(partial(restore, counts, children, befores))
 
     def _spread(self, fallen: list[int], olds: list[int]) -> None:
         """Records are false for good: so is what cannot be true without them, whatever else is still to come.
@@ -646,7 +634,7 @@ class Records:
                     units = UNITS[edge & 1]
                     self._put(self._counts, child, self._counts[child] + units[FALSE] - units[old])
                     self._wait(child)
-        self._note(partial(restore, state, fallen, olds))
+        self.note(partial(restore, state, fallen, olds))
         self._log.extend(fallen)
         self._work.extend(fallen)
 
@@ -664,12 +652,6 @@ class Records:
             heappush(self._ranks, rank)
         else:
             level.append(slot)
-
-    def _trim(self) -> None:
-        """Keep the lists of what happened within a few times the table, however long nobody asks."""
-        for noted in (self._log, self._work):
-            if len(noted) > 4 * len(self._state) + 1_000:
-                noted[:] = dict.fromkeys(noted)
 
     # -- order ------------------------------------------------------------------------------------------------
 
@@ -729,7 +711,8 @@ class Records:
             self._journal.append(partial(_set_row, columns, place, tuple(column[place] for column in columns)))
         _set_row(columns, place, row)
 
-    def _note(self, undo: Callable[[], object]) -> None:
+    def note(self, undo: Callable[[], object]) -> None:
+        """Let something that was done beside this be undone with it."""
         if self._journal is not None:
             self._journal.append(undo)
 

@@ -43,7 +43,7 @@ _ATTRIBUTES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RoleTurn:
-    """Something that the ledger recorded of a membership: it began, or ended for a reason, with a version."""
+    """What became of a membership: the ledger recorded that it began, or ended for a reason; or it was refused."""
 
     word: Word
     membership: Membership
@@ -52,11 +52,21 @@ class RoleTurn:
     note: str = ""
     """What the version says of itself: who asked for what."""
 
-    def draft(self, author: str) -> Draft:
-        """The event that tells of it."""
+    def draft(self, author: str, nonce: str = "") -> Draft:
+        """The event that tells of it; `nonce` tells requests of the same id apart."""
         one = self.membership
-        about = (one.service, one.instance, one.role, one.args, one.holder)
-        return _draft(author, self.word, one.id, about, (self.reason, self.note), self.version)
+        values: dict[str, Value] = {
+            "service": one.service,
+            "instance": one.instance,
+            "role": one.role,
+            "args": ", ".join("_" if arg is None else _text(arg) for arg in one.args),
+            "principal": one.holder,
+            "id": one.id,
+            "reason": self.reason,
+            "note": self.note,
+            "version": self.version,
+        }
+        return Draft(f"{self.word}:{one.id}@{self.version}{nonce}", author, TYPES[self.word], values, SOURCE)
 
 
 def is_audited(rolefile: Rolefile | None, role: str) -> bool:
@@ -68,32 +78,8 @@ def refusal(state: State, asked: EnterRole, reason: str, nonce: str = "") -> Dra
     """The event of a role that was not given, if it is audited; `nonce` tells requests of the same id apart."""
     if not is_audited(state.roles.rolefiles.get(asked.service), asked.role):
         return None
-    about = (asked.service, asked.instance, asked.role, asked.args or (), asked.principal)
-    return _draft(state.administrator, "refused", asked.id, about, (reason, ""), state.version, nonce)
-
-
-def _draft(
-    author: str,
-    word: Word,
-    id: str,
-    about: tuple[str, str, str, tuple[Argument, ...], str],
-    why: tuple[str, str],
-    version: int,
-    nonce: str = "",
-) -> Draft:
-    service, instance, role, args, principal = about
-    values: dict[str, Value] = {
-        "service": service,
-        "instance": instance,
-        "role": role,
-        "args": ", ".join("_" if one is None else _text(one) for one in args),
-        "principal": principal,
-        "id": id,
-        "reason": why[0],
-        "note": why[1],
-        "version": version,
-    }
-    return Draft(f"{word}:{id}@{version}{nonce}", author, TYPES[word], values, SOURCE)
+    wanted = Membership(asked.id, asked.service, asked.role, asked.args or (), asked.principal, 0, asked.instance)
+    return RoleTurn("refused", wanted, state.version, reason).draft(state.administrator, nonce)
 
 
 def _text(value: Argument) -> str:

@@ -26,18 +26,19 @@ from headgate.decide.reading import read
 from headgate.decide.rolebook import fit, same
 from headgate.lang.literals import Reading
 from headgate.lang.render import render_constraint, render_membership, render_role
+from headgate.model import expressions as tree
 from headgate.model.changes import ElectRole, EnterRole, ReinstateRole, RevokeRole
 from headgate.model.errors import BadDefinition, RoleDenied
-from headgate.model.expressions import AllOf, Argument, Condition, RoleRef, all_of, counted_variables, named, variables
+from headgate.model.expressions import Argument, Condition, RoleRef, terms_of, variables, variables_among
 from headgate.model.limits import MAX_ELECTIONS, MAX_ENTRY_MEMBERSHIPS, MAX_SHOWN
 from headgate.model.rolefiles import Elector, Rolefile, Statement
 from headgate.model.roles import Ban, Election, Membership, RoleBook, Service
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.roles.records.book import RoleIndex, RoleView, role_names
+from headgate.roles.records.book import RoleIndex, RoleView
 from headgate.roles.requests import revocation
 from headgate.roles.requests.revocation import in_office
-from headgate.roles.rolefiles.types import conform_arguments, credential_readings, pattern_of
+from headgate.roles.rolefiles.types import conform_arguments, inferred, pattern_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +137,7 @@ class Derivation:
         for number, statement in enumerate(self.statements):
             for name in {self._kind(one.ref) for one in statement.credentials}:
                 self.users.setdefault(name, []).append(number)
-        times = credential_readings(rolefile)
+        times = inferred(rolefile).credential_readings
         for one in request.shown:
             self._append(_as_read(one, times.get((one.service, one.role))))
 
@@ -346,9 +347,9 @@ def elected_roles(rolefile: Rolefile, service: str, role: str) -> Iterator[str]:
 def _only_in(elector: Elector, statement: Statement) -> frozenset[str]:
     """The variables of an elector's clause that stand nowhere else in its statement, and so ask for nothing."""
     others = [one.ref for one in statement.electors if one is not elector]
-    elsewhere = revocation.variables_in([statement.head, *(one.ref for one in statement.credentials), *others])
-    told = variables(statement.constraint) | counted_variables(statement.constraint)
-    return revocation.variables_in([elector.ref]) - elsewhere - told
+    elsewhere = variables_among(terms_of(statement.head, *(one.ref for one in statement.credentials), *others))
+    told = variables(statement.constraint) | tree.counted_variables(statement.constraint)
+    return variables_among(terms_of(elector.ref)) - elsewhere - told
 
 
 def shares_office(membership: Membership, election: Election, rolefile: Rolefile | None, scene: Scene) -> bool:
@@ -428,7 +429,7 @@ def _words_of(what: RoleRef | Condition | None, scene: Scene, *, full: bool) -> 
     try:
         if isinstance(what, RoleRef):
             return render_role(what if full else replace(what, args=(), instance=None))
-        names = named(what)
+        names = tree.named(what)
         is_open = bool(names) and all(one in scene.state.open_names for one in names)
         return render_constraint(what) if full or is_open else HIDDEN
     except BadDefinition:
@@ -437,7 +438,7 @@ def _words_of(what: RoleRef | Condition | None, scene: Scene, *, full: bool) -> 
 
 def not_entered(enter_role: EnterRole, request: EntryRequest, rolefile: Rolefile, scene: Scene) -> RoleDenied:
     """Why a role is not given: revoked, not a role of this service, or not enough shown."""
-    if enter_role.role not in role_names(rolefile):
+    if enter_role.role not in rolefile.roles:
         return RoleDenied(f"`{enter_role.service}` has no role `{brief(enter_role.role)}`", failure="misuse")
     name = render_membership(enter_role.service, enter_role.instance, enter_role.role, ())
     if request.bans and derive(rolefile, replace(request, bans=frozenset()), scene) is not None:
@@ -480,7 +481,7 @@ def _missed(tried: Derivation, statement: Statement) -> Nearest:
     """What a statement lacks, for the choice of credentials that leads furthest."""
     line = statement.line
     constraint = revocation.on_entry(statement)
-    conditions = constraint.args if isinstance(constraint, AllOf) else (constraint,)
+    conditions = constraint.args if isinstance(constraint, tree.AllOf) else (constraint,)
     parts = len(statement.credentials) + len(statement.electors) + len(conditions)
     asked = tried.asked(statement)
     if asked is None:
@@ -516,7 +517,7 @@ def _failing(conditions: tuple[Condition, ...], bound: Bindings, scene: Scene) -
     """The condition without which all others hold; else the first that is false, or is not true."""
     for at, condition in enumerate(conditions):
         others = conditions[:at] + conditions[at + 1 :]
-        found = next(solutions(all_of(*others), bound, scene), None)
+        found = next(solutions(tree.all_of(*others), bound, scene), None)
         if found is not None:
             return Nearest(0, "condition", at + 1, _truth(condition, found, scene), condition, 1)
     truths = [_truth(one, bound, scene) for one in conditions]

@@ -71,14 +71,9 @@ def _joined(parts: list[tree.Condition]) -> tree.Condition:
 
 def revoker_variables(statement: Statement) -> frozenset[str]:
     """The variables that stand for arguments of those who revoke, and for nothing else."""
-    known = variables_in([statement.head, *statement.needed])
-    return variables_in(one.ref for one in statement.revokers) - known
-
-
-def variables_in(refs: Iterable[tree.RoleRef]) -> frozenset[str]:
-    """The variables of some references; `_` is none."""
-    terms = (term for ref in refs for term in (*ref.args, ref.instance))
-    return frozenset(term.name for term in terms if isinstance(term, tree.Variable)) - {"_"}
+    known = tree.terms_of(statement.head, *statement.needed)
+    revokers = tree.terms_of(*(one.ref for one in statement.revokers))
+    return tree.variables_among(revokers) - tree.variables_among(known)
 
 
 def only_compares(constraint: tree.Condition) -> bool:

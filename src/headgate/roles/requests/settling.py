@@ -17,21 +17,10 @@ from datetime import datetime, timedelta
 
 from headgate.decide.constraints import RoleFunction, is_monitored, truth
 from headgate.lang.render import render_constraint, render_membership
+from headgate.model import roles as model
 from headgate.model.errors import BadDefinition, RoleDenied, UnknownName
 from headgate.model.limits import MAX_FACT_TURNS, MAX_HELD
-from headgate.model.roles import (
-    Election,
-    Ending,
-    Link,
-    Membership,
-    Peer,
-    Record,
-    RecordWatch,
-    Reference,
-    RoleFacts,
-    magic_of,
-    place_of,
-)
+from headgate.model.roles import Credential, Link, Membership, Peer, Record, RecordWatch, Reference
 from headgate.model.state import State
 from headgate.model.types import check_name
 from headgate.model.values import brief
@@ -93,7 +82,7 @@ class Settling(RoleView):
     def fresh(self, id: str) -> None:
         """Refuse an id that is in use."""
         check_name("membership", id)
-        if self.membership(id) is not None or self.election(id) is not None or id in self.ended:
+        if self.credential(id) is not None or id in self.ended:
             raise BadDefinition(f"`{id}` already names a membership or election", remedy="choose another id")
 
     # -- facts ------------------------------------------------------------------------------------------------
@@ -132,9 +121,7 @@ class Settling(RoleView):
     def tick(self, at: datetime) -> None:
         """The clock has come to a time."""
         self.at(at)
-        known = self.state.roles
-        over: list[Membership | Election] = [*known.memberships.values(), *known.elections.values()]
-        for one in [*over, *self.begun.values(), *self.elected.values()]:
+        for one in [*self.state.roles.credentials(), *self.begun.values(), *self.elected.values()]:
             if one.until is not None and one.until <= at and one.id not in self.ended:
                 self.end(one, "its time is over")
         self.ticked = True
@@ -199,7 +186,7 @@ class Settling(RoleView):
         self.settle()
         if self.falling or self.contested:
             self._start_again()
-        self._end_all(one for id in self.falling if (one := self.membership(id) or self.election(id)) is not None)
+        self._end_all(one for id in self.falling if (one := self.credential(id)) is not None)
         self.records.latch()
         self._work_out()
 
@@ -213,7 +200,7 @@ class Settling(RoleView):
         self._look_again(self._about_roles)
         self._follow(self.records.take())
         for id in [*self.begun, *self.falling]:
-            one_now = self.membership(id) or self.election(id)
+            one_now = self.credential(id)
             if one_now is not None:
                 self._turned(one_now, self.records.state(one_now.record))
         self._work_out(final=True)
@@ -283,12 +270,12 @@ class Settling(RoleView):
     def _follow(self, changes: Changes, dips: dict[str, str] | None = None) -> None:
         """Records have other states: so have those who rest on them. `dips` is told who falls, and why."""
         self._record_made(changes.made, changes.altered)
-        over: list[Membership | Election] = []
+        over: list[Credential] = []
         turned = [(ref, state) for ref, _, state in changes.changed]
         turned += [(made.ref, made.state) for made in changes.made]  # a later request of the batch may have turned it
         for ref, state in turned:
             for id in list(self.book.index.users.get(ref, ())):
-                credential = self.membership(id) or self.election(id)
+                credential = self.credential(id)
                 if credential is None:
                     continue
                 if state is False and self.records.is_final(ref):
@@ -299,7 +286,7 @@ class Settling(RoleView):
                 self._turned(credential, state)
         self._end_all(over)
 
-    def _turned(self, credential: Membership | Election, state: bool | None) -> None:
+    def _turned(self, credential: Credential, state: bool | None) -> None:
         """The record of a membership or an election has another state for now."""
         if state is False:
             self.falling[credential.id] = None
@@ -328,19 +315,19 @@ class Settling(RoleView):
             return "what it rested on is no more"
         return "it was revoked"
 
-    def end(self, one: Membership | Election, reason: str) -> None:
+    def end(self, one: Credential, reason: str) -> None:
         """Something ends by itself: its record is false for good."""
         self._ended(one, reason)
         self.records.revoke(one.record)
 
-    def _end_all(self, over: Iterable[Membership | Election]) -> None:
+    def _end_all(self, over: Iterable[Credential]) -> None:
         """What rested on something that is false has ended, all of it at once."""
         ending = sorted(over, key=_began)
         self.fallen.update({one.record: one.id for one in ending})
         for one, reason in [(one, self._reason(one.record)) for one in ending]:
             self._ended(one, reason)
 
-    def _ended(self, credential: Membership | Election, reason: str) -> None:
+    def _ended(self, credential: Credential, reason: str) -> None:
         self.moved = True
         self.ended[credential.id] = reason
         self.fallen[credential.record] = credential.id
@@ -387,17 +374,19 @@ class Settling(RoleView):
             if ref in self.state.roles.records:
                 self.dropped[ref] = None
 
-    def facts(self) -> RoleFacts:
+    def facts(self) -> model.RoleFacts:
         """What the batch makes of the role book, in an order that follows from what it is."""
         book = self.state.roles
         known = [one for id, one in self.begun.items() if id not in self.ended and id in book.memberships]
         fresh = [one for id, one in self.begun.items() if id not in self.ended and id not in book.memberships]
         over = [id for _, id in sorted((_age(ref), id) for ref, id in self.fallen.items())]
-        return RoleFacts(
+        return model.RoleFacts(
             memberships=(*(one for one in sorted(known, key=_began) if one != book.memberships[one.id]), *fresh),
             elections=tuple(one for id, one in self.elected.items() if id not in self.ended),
             records=tuple(self.made[ref] for ref in sorted(self.made)),
-            ended=tuple(Ending(id, self.ended[id]) for id in over if id in book.memberships or id in book.elections),
+            ended=tuple(
+                model.Ending(id, self.ended[id]) for id in over if id in book.memberships or id in book.elections
+            ),
             dropped=tuple(sorted(self.dropped)),
             banned=tuple(sorted(self.bans - book.bans, key=repr)),
             lifted=tuple(sorted(book.bans - self.bans, key=repr)),
@@ -414,10 +403,10 @@ class Settling(RoleView):
 
 def _age(ref: Reference) -> tuple[int, int]:
     """A key by which records come as they were made: by version, and in it by place."""
-    return magic_of(ref), place_of(ref)
+    return model.magic_of(ref), model.place_of(ref)
 
 
-def _began(one: Membership | Election) -> tuple[int, int]:
+def _began(one: Credential) -> tuple[int, int]:
     return _age(one.record)
 
 

@@ -14,59 +14,18 @@ from dataclasses import replace
 from headgate.decide.constraints import RoleFunction, is_monitored
 from headgate.decide.event_policy import inlined
 from headgate.decide.normal import in_relations
+from headgate.model import expressions as tree
 from headgate.model.errors import BadDefinition
-from headgate.model.expressions import (
-    TRUE,
-    AllOf,
-    Condition,
-    Constant,
-    Related,
-    RoleRef,
-    Starred,
-    Variable,
-    counted,
-    terms_of,
-    variables,
-    variables_among,
-)
+from headgate.model.expressions import TRUE, Constant, RoleRef, Variable, terms_of, variables, variables_among
 from headgate.model.rolefiles import Credential, EventEntry, EventPolicy, Rolefile, Statement
 from headgate.model.state import State
 from headgate.roles.requests.revocation import of_revokers, on_entry, only_compares, revoker_variables
-from headgate.roles.rolefiles.inference import Inference, said
+from headgate.roles.rolefiles import names as naming
+from headgate.roles.rolefiles import reach
+from headgate.roles.rolefiles.inference import REMEDIES, Inference, said
 from headgate.roles.rolefiles.kinds import KnownKind, entry_clashes, role_kinds
-from headgate.roles.rolefiles.names import (
-    MAX_PAIRS,
-    Finding,
-    Names,
-    called,
-    check_bound,
-    check_names,
-    error,
-    leaves,
-    ordered,
-    values_after,
-    warning,
-)
-from headgate.roles.rolefiles.reach import (
-    ambiguities,
-    canonical,
-    canonical_entry,
-    contradiction,
-    is_own,
-    may_give,
-    never_apply,
-)
-from headgate.roles.rolefiles.types import REMEDIES, own_types, read_literals
-
-__all__ = [
-    "Finding",
-    "asked_for",
-    "check_event_policy",
-    "check_rolefile",
-    "refuse_errors",
-    "relation_columns",
-    "settle_rolefile",
-]
+from headgate.roles.rolefiles.names import Finding, Names, error, ordered, warning
+from headgate.roles.rolefiles.types import own_types, read_literals
 
 
 def check_rolefile(
@@ -90,18 +49,19 @@ def check_rolefile(
     found = Inference(rolefile, own_types(known), service)
     findings += (error(clash.code, clash.line, clash.message, REMEDIES[clash.code]) for clash in found.clashes)
     for statement in rolefile.statements:
-        findings += check_names(statement.constraint, statement.line, names)
-        findings += check_bound(on_entry(statement), _bound(statement), statement.line, names.gives_rows)
+        findings += naming.check_names(statement.constraint, statement.line, names)
+        bound = variables_among(terms_of(statement.head, *statement.needed))  # by the request, credentials and electors
+        findings += naming.check_bound(on_entry(statement), bound, statement.line, names.gives_rows)
         findings += _of_revokers(statement)
         findings += _asked_for(statement, names)
         findings += _stars_of_functions(statement, entry_only)
         findings += _idle_stars(statement)
     findings += _audited(rolefile, roles)
     findings += _undefined(rolefile, service, known, roles)
-    findings += never_apply(rolefile, service, known)
+    findings += reach.never_apply(rolefile, service, known)
     findings += _shadowed(rolefile)
     findings += _not_followed(rolefile, service)
-    findings += ambiguities(rolefile, service)
+    findings += reach.ambiguities(rolefile, service)
     return ordered(findings)
 
 
@@ -122,7 +82,7 @@ def _asked_for(statement: Statement, names: Names) -> Iterator[Finding]:
     if statement.electors:
         return
     bound = variables_among(terms_of(*statement.needed))
-    given = values_after(on_entry(statement), bound, names.gives_rows)
+    given = naming.values_after(on_entry(statement), bound, names.gives_rows)
     reported: set[str] = set()
     for place, term in enumerate(statement.head.args):
         if isinstance(term, Variable) and term.name not in given | reported and place not in statement.asked:
@@ -146,11 +106,6 @@ def _audited(rolefile: Rolefile, roles: Collection[str]) -> Iterator[Finding]:
                 yield error("unknown-role", audit.line, message, "correct the name, or define the role")
 
 
-def _bound(statement: Statement) -> frozenset[str]:
-    """The variables that have a value before the constraint: from the request, the credentials and the electors."""
-    return variables_among(terms_of(statement.head, *statement.needed))
-
-
 def _of_revokers(statement: Statement) -> Iterator[Finding]:
     """What is asked of those who revoke together is looked at whenever one of them does, and knows nothing else."""
     said_of = of_revokers(statement)
@@ -164,8 +119,8 @@ def _of_revokers(statement: Statement) -> Iterator[Finding]:
 
 
 def _stars_of_functions(statement: Statement, entry_only: Collection[str]) -> Iterator[Finding]:
-    for leaf, starred in leaves(statement.constraint):
-        for name in called(leaf) if starred else ():
+    for leaf, starred in naming.leaves(statement.constraint):
+        for name in naming.called(leaf) if starred else ():
             if name in entry_only:
                 message = f"`{name}` is looked at on entry only, so `{said(leaf)}` cannot have a star"
                 yield error("star-on-entry", statement.line, message, "leave the star out, or register it as monitored")
@@ -191,7 +146,7 @@ def _not_followed(rolefile: Rolefile, service: str) -> Iterator[Finding]:
     ejected = {one.head.role for one in rolefile.statements if any(each.starred for each in one.revokers)}
     for statement in rolefile.statements:
         for one in statement.credentials:
-            if not one.starred and is_own(one.ref, service) and one.ref.role in ejected:
+            if not one.starred and reach.is_own(one.ref, service) and one.ref.role in ejected:
                 text = said(one.ref)
                 message = f"`{text}` is not starred: revoking it removes nobody from `{statement.head.role}`"
                 yield warning("not-followed", statement.line, message, f"write `{text}*`")
@@ -202,10 +157,12 @@ def _undefined(
 ) -> Iterator[Finding]:
     reported: set[tuple[str | None, str]] = set()
     for statement in rolefile.statements:
-        for ref in _references(statement):
-            own = is_own(ref, service)
+        revokers = (one.ref for one in statement.revokers)
+        for ref in (*statement.needed, *revokers, *tree.counted(statement.constraint)):
+            own = reach.is_own(ref, service)
             key = (None if own else ref.service, ref.role)
-            if key in reported or (ref.role in roles if own else is_defined(ref, known)):
+            other = None if own else known(str(ref.service))
+            if key in reported or (ref.role in roles if own else other is None or ref.role in other.roles):
                 continue
             reported.add(key)
             name = ref.role if own else f"{ref.service}.{ref.role}"
@@ -213,22 +170,10 @@ def _undefined(
             yield warning("undefined-role", statement.line, message, f"correct the name, or write `def {ref.role}`")
 
 
-def is_defined(ref: RoleRef, known: Callable[[str], Rolefile | None]) -> bool:
-    """Does the rolefile of another service define a role, as far as it is known?"""
-    other = known(ref.service) if ref.service is not None else None
-    return other is None or ref.role in other.roles
-
-
-def _references(statement: Statement) -> Iterator[RoleRef]:
-    yield from statement.needed
-    yield from (one.ref for one in statement.revokers)
-    yield from counted(statement.constraint)
-
-
 def _shadowed(rolefile: Rolefile) -> Iterator[Finding]:
     first: dict[Statement, Statement] = {}
     for statement in rolefile.statements:
-        earlier = first.setdefault(canonical(statement), statement)
+        earlier = first.setdefault(reach.canonical(statement), statement)
         if earlier is not statement:
             message = f"line {earlier.line} says the same, and comes first"
             yield warning("shadowed", statement.line, message, "leave one of them out")
@@ -253,12 +198,12 @@ def check_event_policy(
     findings: list[Finding] = []
     for entry in policy.entries:
         findings += _check_event(entry, types)
-        findings += check_names(entry.constraint, entry.line, names)
+        findings += naming.check_names(entry.constraint, entry.line, names)
         findings += _check_values(entry)
         findings += _check_kinds(entry, types, services or {}, kinds or {})
         for ref in entry.credentials:
             findings += _check_role(ref, entry.line, services)
-        why = contradiction(entry.constraint)
+        why = reach.contradiction(entry.constraint)
         if why is not None:
             findings.append(warning("never-applies", entry.line, f"the constraint is never true: {why}", "correct it"))
     findings += _hidden(policy, types)
@@ -342,25 +287,25 @@ def _check_role(ref: RoleRef, line: int, services: Mapping[str, Rolefile | None]
 
 def _check_arguments(ref: RoleRef, line: int, service: str, rolefile: Rolefile) -> Iterator[Finding]:
     heads = [one.head for one in rolefile.statements if one.head.role == ref.role]
-    if heads and not any(may_give(head, ref) for head in heads):
+    if heads and not any(reach.may_give(head, ref) for head in heads):
         message = f"no statement of `{service}` gives `{said(ref)}`, so this entry never applies"
         yield warning("never-applies", line, message, "correct the arguments")
 
 
 def _hidden(policy: EventPolicy, types: Mapping[str, tuple[str, ...]]) -> Iterator[Finding]:
     """Entries that are never reached, because an earlier one takes everything or says the same."""
-    first: dict[EventEntry, EventEntry] = {}
+    first: dict[tuple[bool, Statement], EventEntry] = {}
     unconditional: dict[tuple[str, ...], list[EventEntry]] = {}
     pairs = 0
     for entry in policy.entries:
-        same = first.setdefault(canonical_entry(entry), entry)
+        same = first.setdefault((entry.negative, reach.canonical(_as_statement(entry))), entry)
         event = tuple(_types_of(entry, types))
         if same is not entry:
             yield warning("hidden", entry.line, f"line {same.line} says the same, and comes first", "leave one out")
             continue
         for earlier in unconditional.get(event, ()):
             pairs += 1
-            if pairs > MAX_PAIRS:
+            if pairs > naming.MAX_PAIRS:
                 return
             if _takes_in(earlier, entry):
                 does = "forbids" if earlier.negative else "gives"
@@ -369,6 +314,12 @@ def _hidden(policy: EventPolicy, types: Mapping[str, tuple[str, ...]]) -> Iterat
                 break
         if not entry.credentials and entry.constraint == TRUE:
             unconditional.setdefault(event, []).append(entry)
+
+
+def _as_statement(entry: EventEntry) -> Statement:
+    """An entry as a statement: whoever has the credentials has what the head speaks of."""
+    head = RoleRef(entry.event.type, entry.event.args)
+    return Statement(head, tuple(map(Credential, entry.credentials)), constraint=entry.constraint)
 
 
 def _takes_in(earlier: EventEntry, later: EventEntry) -> bool:
@@ -456,17 +407,14 @@ def settle_rolefile(
 
 
 def _settled(statement: Statement, relations: Collection[str]) -> Statement:
-    facts: list[Condition] = []
+    facts: list[tree.Condition] = []
     kept: list[Credential] = []
     for credential in statement.credentials:
         if credential.ref.service is None and credential.ref.instance is None and credential.ref.role in relations:
-            fact = Related(credential.ref.role, credential.ref.args)
-            facts.append(Starred(fact) if credential.starred else fact)
+            fact = tree.Related(credential.ref.role, credential.ref.args)
+            facts.append(tree.Starred(fact) if credential.starred else fact)
         else:
             kept.append(credential)
     if not facts:
         return statement
-    said = statement.constraint
-    parts = (*facts, *(said.args if isinstance(said, AllOf) else (said,)))
-    constraint = parts[0] if len(parts) == 1 else AllOf(parts)
-    return replace(statement, credentials=tuple(kept), constraint=constraint)
+    return replace(statement, credentials=tuple(kept), constraint=tree.all_of(*facts, statement.constraint))

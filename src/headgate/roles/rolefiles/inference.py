@@ -7,31 +7,28 @@ Leaves out: raw values and the outside view (`types`), and what is true (`decide
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, TypeAlias, assert_never, cast, get_args
 
+from headgate.decide.reading import Readings
+from headgate.lang.acl import FUNCTIONS
 from headgate.lang.literals import Reading, read_text
 from headgate.lang.render import render_constraint, render_expression, render_role, render_type
 from headgate.model import expressions as tree
+from headgate.model import rolefiles as syntax
 from headgate.model.errors import BadDefinition, BadExpression
 from headgate.model.expressions import Argument, Atom, Condition, Constant, Operand, RoleRef, Variable, foreign
-from headgate.model.rolefiles import (
-    ArgumentType,
-    ClockType,
-    Declaration,
-    IntegerType,
-    ObjectType,
-    Rolefile,
-    SetType,
-    Statement,
-    StringType,
-    TimestampType,
-)
+from headgate.model.rolefiles import ArgumentType, ClockType, Declaration, Rolefile, Statement, TimestampType
 from headgate.model.values import Kind, brief, kind_of
 
-Imported: TypeAlias = Callable[[str, str], tuple[ArgumentType | None, ...] | None]
+Imported: TypeAlias = Callable[[str, str], "Signature | None"]
 """The argument types of a role of another service, as far as they are known."""
+
+Signature: TypeAlias = tuple[ArgumentType | None, ...]
+Signatures: TypeAlias = Mapping[str, Signature]
+"""The argument types of each role; None is open."""
 
 CredentialReadings: TypeAlias = Mapping[tuple[str, str], Mapping[int, Reading]]
 """How arguments of other services' roles are read as times, by service and role, and by place."""
@@ -74,18 +71,14 @@ class TypeClash:
     message: str
 
 
-SET_FUNCTIONS: Final = frozenset({"unixacl", "acl"})
-"""Built-in functions that give a set of rights."""
-
-
 def meet(a: Known, b: Known) -> Known | None:
     """What is known if both are; None if they clash."""
     match a, b:
         case Textual(some), Textual(more):
             return Textual() if some is None or more is None else Textual(some | more)
-        case (Textual(), (StringType() | ObjectType()) as wider):
+        case (Textual(), (syntax.StringType() | syntax.ObjectType()) as wider):
             return wider
-        case ((StringType() | ObjectType()) as wider, Textual()):
+        case ((syntax.StringType() | syntax.ObjectType()) as wider, Textual()):
             return wider
         case (Textual(literals), (TimestampType() | ClockType()) as time) | (
             (TimestampType() | ClockType()) as time,
@@ -94,18 +87,21 @@ def meet(a: Known, b: Known) -> Known | None:
             return time if literals is not None and all(_says(one, time) for one in literals) else None
         case LetterSet(some), LetterSet(more):
             return LetterSet(some | more)
-        case (LetterSet(some), SetType(letters) as declared) | (SetType(letters) as declared, LetterSet(some)):
+        case (LetterSet(some), syntax.SetType(letters) as declared) | (
+            syntax.SetType(letters) as declared,
+            LetterSet(some),
+        ):
             return declared if some <= set(letters) else None
-        case SetType(some), SetType(more):
+        case syntax.SetType(some), syntax.SetType(more):
             return a if set(some) == set(more) else None
-        case ObjectType(some, None), ObjectType(more) if some == more:
+        case syntax.ObjectType(some, None), syntax.ObjectType(more) if some == more:
             return b  # whose type it is may be left to be inferred
-        case ObjectType(some), ObjectType(more, None) if some == more:
+        case syntax.ObjectType(some), syntax.ObjectType(more, None) if some == more:
             return a
-        case (Other("number"), IntegerType()) | (IntegerType(), Other("number")):
-            return IntegerType()
-        case (ClockType() as clock, IntegerType() | Other("number")) | (
-            IntegerType() | Other("number"),
+        case (Other("number"), syntax.IntegerType()) | (syntax.IntegerType(), Other("number")):
+            return syntax.IntegerType()
+        case (ClockType() as clock, syntax.IntegerType() | Other("number")) | (
+            syntax.IntegerType() | Other("number"),
             ClockType() as clock,
         ):
             return clock
@@ -137,10 +133,23 @@ def words(known: Known) -> str:
             return f"of type `{render_type(known)}`"
 
 
+def nothing_imported(_service: str, _role: str) -> None:
+    """Nothing is known of the roles of other services."""
+
+
+REMEDIES: Final[Mapping[str, str]] = {
+    "types": "use another variable, or declare the argument with `def`",
+    "sums": "add whole numbers; to a timestamp, seconds",
+    "times": "write a moment like `'2026-01-01T09:00:00Z'`, a time of day like `'08:00'` and a day like `'Mon'`",
+    "arity": "give a role the arguments that it is defined with; a reference may leave out the last ones",
+}
+"""What to do about a clash."""
+
+
 class Inference:
     """Cells for every variable and argument, joined as the statements join them."""
 
-    def __init__(self, rolefile: Rolefile, imported: Imported, service: str | None = None) -> None:
+    def __init__(self, rolefile: Rolefile, imported: Imported = nothing_imported, service: str | None = None) -> None:
         self.clashes: list[TypeClash] = []
         self._scopes: list[dict[str, int]] = []
         self.roles: dict[tuple[str | None, str], tuple[list[int], int]] = {}
@@ -159,7 +168,7 @@ class Inference:
         """The cells that stand for columns of what may be a relation, each with its line and atom."""
         self._scope: dict[str, int] = {}
         self._line = 0
-        self._own = rolefile.roles
+        self.own_roles = rolefile.roles
         for declaration in rolefile.declarations:
             self._declare(declaration)
         for statement in rolefile.statements:
@@ -175,13 +184,51 @@ class Inference:
         found = self._known[self._root(cell)]
         return found[0] if found is not None else None
 
+    def known_of_role(self, service: str | None, role: str) -> list[Known | None]:
+        """What is known of the arguments of a role; none where it is nowhere named with any."""
+        cells, _ = self.roles.get((service, role), ((), 0))
+        return [self.known(cell) for cell in cells]
+
+    def refuse_clashes(self) -> None:
+        """Refuse a rolefile whose types clash."""
+        for clash in self.clashes:
+            raise BadDefinition(clash.message, place=f"line {clash.line}", remedy=REMEDIES[clash.code])
+
+    @cached_property
+    def signatures(self) -> Signatures:
+        """The types of the arguments of each role; of a set, only where every statement writes it out."""
+        written: dict[tuple[str, int], bool] = {}
+        for statement in self._rolefile.statements:
+            for key in ((statement.head.role, place) for place in range(len(statement.head.args))):
+                term = statement.head.args[key[1]]
+                is_set = isinstance(term, Constant) and isinstance(term.value, frozenset)
+                written[key] = written.get(key, True) and is_set
+        return {
+            role: tuple(
+                _shown(known, written.get((role, place), False))
+                for place, known in enumerate(self.known_of_role(None, role))
+            )
+            for service, role in self.roles
+            if service is None
+        }
+
+    def described(self, role: str) -> Iterator[str]:
+        """The types of a role's arguments in words; `any` where nothing tells."""
+        for type, known in zip(self.signatures[role], self.known_of_role(None, role), strict=True):
+            open_type = words(known) if isinstance(known, LetterSet | Textual) else "any"
+            yield open_type if type is None else render_type(type)
+
     @property
     def scopes(self) -> list[dict[str, Known | None]]:
         """What is known of the variables of each statement, in order."""
         return [{name: self.known(cell) for name, cell in one.items()} for one in self._scopes]
 
-    def readings(self) -> dict[tuple[str, int], Reading]:
-        """How columns of relations are read that are compared with times."""
+    @cached_property
+    def readings(self) -> Readings:
+        """How the columns of relations are read that are compared with times."""
+        return self._columns_read()
+
+    def _columns_read(self) -> dict[tuple[str, int], Reading]:
         readings: dict[tuple[str, int], Reading] = {}
         for column, cells in self._columns.items():
             for cell, _, _ in cells:
@@ -190,12 +237,13 @@ class Inference:
                     readings.setdefault(column, reading)
         return readings
 
+    @cached_property
     def credential_readings(self) -> CredentialReadings:
         """How the arguments of other services' roles are read that are compared with times."""
         readings: dict[tuple[str, str], dict[int, Reading]] = {}
-        for (service, role), (cells, _) in self.roles.items():
-            for position, cell in enumerate(cells):
-                reading = _reading(self.known(cell))
+        for service, role in self.roles:
+            for position, known in enumerate(self.known_of_role(service, role)):
+                reading = _reading(known)
                 if service is not None and reading is not None:
                     readings.setdefault((service, role), {})[position] = reading
         return readings
@@ -225,7 +273,7 @@ class Inference:
         if met is None:
             earlier, later = f"{words(first[0])} by {first[1]}", f"{words(second[0])} by {second[1]}"
             timed = {type(first[0]), type(second[0])}
-            is_time = timed & {Textual, IntegerType} and timed & {TimestampType, ClockType}
+            is_time = timed & {Textual, syntax.IntegerType} and timed & {TimestampType, ClockType}
             self._clash("times" if is_time else "types", f"`{what}` is {earlier}, but {later}")
         else:
             self._known[a] = (met, first[1] if met == first[0] else second[1])
@@ -251,14 +299,14 @@ class Inference:
 
     def _resolved(self, type: ArgumentType) -> ArgumentType:
         """An object type with the service that it is imported from."""
-        if not isinstance(type, ObjectType) or type.service is not None:
+        if not isinstance(type, syntax.ObjectType) or type.service is not None:
             return type
         services = {one.service for one in self._rolefile.imports if one.name == type.name}
         if len(services) > 1:
             self._clash(
                 "types", f"`{type.name}` is imported from {' and '.join(f'`{one}`' for one in sorted(services))}"
             )
-        return ObjectType(type.name, min(services)) if services else type
+        return syntax.ObjectType(type.name, min(services)) if services else type
 
     def _arguments(self, service: str | None, role: str, count: int, *, defines: bool = False) -> list[int]:
         """The cells of a role's arguments; a clash if a definition has not as many, or a reference has more."""
@@ -284,8 +332,8 @@ class Inference:
         return cells
 
     def _given_by(self, service: str, type: ArgumentType | None, role: str) -> int:
-        if isinstance(type, ObjectType) and type.service is None:
-            type = ObjectType(type.name, service)
+        if isinstance(type, syntax.ObjectType) and type.service is None:
+            type = syntax.ObjectType(type.name, service)
         return self._cell(type, f"`{service}.{role}`")
 
     def _role(self, ref: RoleRef, *, head: bool = False) -> None:
@@ -316,14 +364,14 @@ class Inference:
                 sides = (*sides, *map(Constant, values))
             case tree.InGroup(of, _):
                 self._is(self._typed(of), Textual(), said(atom))
-            case tree.Related(name, args) if name in self._own and args:
+            case tree.Related(name, args) if name in self.own_roles and args:
                 cells = self._arguments(None, name, len(args))
                 for cell, term in zip(cells, args, strict=False):
                     self._join(cell, self._typed(term), f"{said(term)}` of `{said(atom)}")
             case tree.Related(name, args):
                 self._calls(name, args, said(atom))
         if isinstance(atom, tree.TextMatch) or wanted in ("alike", "order", "sets"):
-            known = LetterSet() if wanted == "sets" else StringType() if wanted == "text" else None
+            known = LetterSet() if wanted == "sets" else syntax.StringType() if wanted == "text" else None
             cell = self._alike(atom, sides, known)
             if wanted == "order":
                 self._ordered.append((cell, self._line, said(atom)))
@@ -352,12 +400,12 @@ class Inference:
                 return self._cell(TimestampType() if name == "time" else Textual(), self._place(said(e)))
             case tree.Apply(function, args):
                 self._calls(function, args, said(e))
-                made = self._cell(LetterSet() if function in SET_FUNCTIONS else None, self._place(said(e)))
+                made = self._cell(LetterSet() if function in FUNCTIONS else None, self._place(said(e)))
                 self._columns.setdefault((function, len(args)), []).append((made, self._line, said(e)))
                 return made
             case tree.Count(of):
                 self._role(of)
-                return self._cell(IntegerType(), self._place(said(e)))
+                return self._cell(syntax.IntegerType(), self._place(said(e)))
             case tree.Combine(op, left, right) if op in ("+", "-"):
                 for side in (left, right):
                     if isinstance(side, Constant) and isinstance(side.value, float):
@@ -383,7 +431,7 @@ class Inference:
     def _settle_columns(self) -> bool:
         """A column that is compared with a time somewhere is one everywhere; true if something came to be known."""
         settled = False
-        for column, reading in self.readings().items():
+        for column, reading in self._columns_read().items():
             type = time_type(reading)
             for cell, line, what in self._columns[column]:
                 known = self.known(cell)
@@ -410,7 +458,7 @@ class Inference:
                 left.append(pending)
                 settled = True
             elif e.op == "-" and is_time[0] and is_time[1]:
-                self._is(made, IntegerType(), what)
+                self._is(made, syntax.IntegerType(), what)
             elif (is_time[0] and (given[1] or e.op == "+")) or (is_time[2] and e.op == "-"):
                 self._moves(first, second, made, what)
             elif e.op == "+" and is_time[1]:
@@ -418,8 +466,8 @@ class Inference:
             elif (given[0] and given[1] and not any(is_time)) or (last and not any(is_time)):
                 parts = [kind for kind in kinds[:2] if isinstance(kind, ClockType)]
                 for cell in (first, second):
-                    self._is(cell, IntegerType(), what)
-                self._is(made, parts[0] if len(parts) == 1 else IntegerType(), what)
+                    self._is(cell, syntax.IntegerType(), what)
+                self._is(made, parts[0] if len(parts) == 1 else syntax.IntegerType(), what)
             elif last:
                 self._moves(first, second, made, what)
             else:
@@ -430,29 +478,40 @@ class Inference:
     def _moves(self, moment: int, seconds: int, made: int, what: str) -> None:
         """A timestamp and a number of seconds make a timestamp."""
         self._is(moment, TimestampType(), what)
-        self._is(seconds, IntegerType(), what)
+        self._is(seconds, syntax.IntegerType(), what)
         self._is(made, TimestampType(), what)
 
     def _check_orders(self) -> None:
         for cell, line, what in self._ordered:
             known = self.known(cell)
-            if isinstance(known, SetType | LetterSet | ObjectType) or known == Other("bool"):
+            if isinstance(known, syntax.SetType | LetterSet | syntax.ObjectType) or known == Other("bool"):
                 self._line = line
                 self._clash("types", f"`{what}` compares by order what is {words(known)}")
+
+
+def _shown(known: Known | None, closed: bool) -> ArgumentType | None:
+    """A type as others see it; `closed` if all the letters of a set are known."""
+    match known:
+        case LetterSet(letters):
+            return syntax.SetType("".join(sorted(letters))) if closed and letters else None
+        case Textual() | Other():
+            return None
+        case _:
+            return known
 
 
 def _time_of_other(op: str, kinds: list[Known | None]) -> tuple[int, TimestampType | ClockType] | None:
     """Which side of a sum or difference is not known yet, and a time by the other side and by what is made of both."""
     match op, kinds:
-        case "+", [None, IntegerType(), ClockType() as made]:
+        case "+", [None, syntax.IntegerType(), ClockType() as made]:
             return 0, made
-        case "+", [IntegerType(), None, ClockType() as made]:
+        case "+", [syntax.IntegerType(), None, ClockType() as made]:
             return 1, made
-        case "-", [None, IntegerType(), ClockType() as made]:
+        case "-", [None, syntax.IntegerType(), ClockType() as made]:
             return 0, made
         case "-", [None, ClockType() as taken, _]:
             return 0, taken
-        case "-", [(TimestampType() | ClockType()) as from_it, None, IntegerType() | Other("number")]:
+        case "-", [(TimestampType() | ClockType()) as from_it, None, syntax.IntegerType() | Other("number")]:
             return 1, from_it
         case _:
             return None
@@ -469,8 +528,8 @@ def time_type(reading: Reading) -> TimestampType | ClockType:
 
 
 _KNOWN_KINDS: Final[Mapping[Kind, Known]] = {
-    Kind.BOOL: Other("bool"), Kind.INT: IntegerType(), Kind.FLOAT: Other("number"), Kind.TIMESTAMP: TimestampType(),
-    Kind.BYTES: Other("bytes"),
+    Kind.BOOL: Other("bool"), Kind.INT: syntax.IntegerType(), Kind.FLOAT: Other("number"),
+    Kind.TIMESTAMP: TimestampType(), Kind.BYTES: Other("bytes"),
 }  # fmt: skip
 
 

@@ -15,36 +15,20 @@ from typing import Final, Literal, TypeAlias, assert_never
 
 from headgate.decide.event_policy import parameters
 from headgate.decide.views import governs
+from headgate.lang.acl import FUNCTIONS
 from headgate.lang.render import render_condition, render_operand
+from headgate.model import changes
 from headgate.model import expressions as tree
-from headgate.model.changes import (
-    AddRule,
-    Batch,
-    DeclareType,
-    RemoveRepresentative,
-    SetEventPolicy,
-    SetRepresentative,
-    SetRolefile,
-)
+from headgate.model.changes import AddRule, Batch, DeclareType, SetEventPolicy, SetRolefile
 from headgate.model.errors import BadDefinition
-from headgate.model.expressions import (
-    Argument,
-    Constant,
-    Operand,
-    RoleRef,
-    Variable,
-    atoms,
-    declared_kind,
-    foreign,
-    operands,
-)
+from headgate.model.expressions import Argument, Constant, Operand, RoleRef, Variable, atoms, declared_kind, operands
 from headgate.model.rights import Rule
 from headgate.model.rolefiles import ArgumentType, ClockType, EventEntry, IntegerType, Rolefile, SetType, TimestampType
 from headgate.model.state import State
 from headgate.model.types import is_pattern, matches
 from headgate.model.values import Kind, brief, comparable, kind_of
-from headgate.roles.rolefiles.inference import SET_FUNCTIONS, Inference, said
-from headgate.roles.rolefiles.types import Signature, own_types, signatures
+from headgate.roles.rolefiles.inference import Inference, Signatures, said
+from headgate.roles.rolefiles.types import own_types
 
 Sort: TypeAlias = Kind | Literal["set"]
 """What a value is: of a kind, or a set of letters."""
@@ -72,7 +56,10 @@ class KindClash:
 RoleKinds: TypeAlias = Callable[[RoleRef], tuple[KnownKind | None, ...]]
 """What the arguments of a role are; nothing for a role that is not known."""
 
-_TOUCHING: Final = (AddRule, DeclareType, RemoveRepresentative, SetEventPolicy, SetRepresentative, SetRolefile)
+_TOUCHING: Final = (
+    *(AddRule, DeclareType, SetEventPolicy, SetRolefile),
+    *(changes.RemoveRepresentative, changes.SetRepresentative),
+)
 
 
 def touches_kinds(batch: Batch) -> bool:
@@ -161,9 +148,9 @@ def role_kinds(rolefiles: Mapping[str, Rolefile | None]) -> RoleKinds:
     imported = own_types(rolefiles.get)
 
     @cache
-    def whole(service: str) -> Mapping[str, Signature]:
+    def whole(service: str) -> Signatures:
         one = rolefiles.get(service)
-        return {} if one is None else signatures(one, Inference(one, imported, service))
+        return {} if one is None else Inference(one, imported, service).signatures
 
     def kinds(ref: RoleRef) -> tuple[KnownKind | None, ...]:
         found = () if ref.service is None else whole(ref.service).get(ref.role, ())
@@ -202,7 +189,7 @@ def _known(expression: Operand, bound: Mapping[str, KnownKind]) -> KnownKind | N
         case tree.Meta(name):
             return KnownKind(Kind.TIMESTAMP if name == "time" else Kind.STRING, shown)
         case tree.Apply(function):
-            return KnownKind("set", shown) if function in SET_FUNCTIONS else None
+            return KnownKind("set", shown) if function in FUNCTIONS else None
         case tree.Combine(op, left, right) if op in ("+", "-"):
             sides = [_known(side, bound) for side in (left, right)]
             first, second = (side is not None and side.sort is Kind.TIMESTAMP for side in sides)
@@ -214,7 +201,7 @@ def _known(expression: Operand, bound: Mapping[str, KnownKind]) -> KnownKind | N
         case tree.Count() | tree.ClockPart():
             return KnownKind(Kind.INT, shown)
         case tree.Attribute() | tree.Subject():
-            raise foreign(expression)
+            raise tree.foreign(expression)
         case _:
             assert_never(expression)
 

@@ -21,20 +21,8 @@ from typing import Final, TypeAlias
 from headgate.decide.truth import compared
 from headgate.lang.render import render_role
 from headgate.model import expressions as tree
-from headgate.model.expressions import (
-    Argument,
-    Atom,
-    CompareOp,
-    Condition,
-    Constant,
-    Operand,
-    RoleRef,
-    Term,
-    Variable,
-    rewrite_operand,
-    rewrite_operands,
-)
-from headgate.model.rolefiles import EventEntry, Rolefile, Statement
+from headgate.model.expressions import Argument, Atom, Condition, Constant, Operand, RoleRef, Term, Variable
+from headgate.model.rolefiles import Rolefile, Statement
 from headgate.roles.rolefiles.inference import said
 from headgate.roles.rolefiles.names import MAX_PAIRS, Finding, warning
 
@@ -135,8 +123,8 @@ MAX_LITERALS: Final = 200
 Literal: TypeAlias = tuple[Atom, bool]
 """An atom, and whether it must be true."""
 
-_TURNED: Final[Mapping[CompareOp, CompareOp]] = {
-    "=": "=", "!=": "!=", "<": ">", ">": "<", "<=": ">=", ">=": "<=",
+_TURNED: Final[Mapping[tree.CompareOp, tree.CompareOp]] = {
+    **tree.MIRRORED,
     "subset": "superset", "superset": "subset", "subseteq": "superseteq", "superseteq": "subseteq",
 }  # fmt: skip
 
@@ -354,7 +342,7 @@ class _Paths:
     def _with(self, way: _Way, ref: RoleRef, within: tuple[str, ...]) -> Iterator[_Way]:
         """A way with one more credential: shown, or itself entered on the way."""
         if ref.service not in (None, self._service) or ref.role not in self._statements:
-            yield _Way(way.statement, way.head, (*way.shown, ("held", ref)), way.constraints, way.turn, way.through)
+            yield replace(way, shown=(*way.shown, ("held", ref)))
             return
         for inner in self.ways(ref.role, within):
             if not self.go_on():
@@ -385,17 +373,10 @@ def _wins(winner: _Way, loser: _Way) -> bool:
     to = by(substitution)
     if not {in_constraint(one, to) for one in winner.constraints} <= loser.constraints:
         return False
-    return any(
-        _differ(in_term(one, to), other, winner, loser, one)
+    return any(  # what comes from the request may be the same
+        in_term(one, to) != other and not _from_request(one, winner) and not _from_request(other, loser)
         for one, other in zip(winner.head.args, loser.head.args, strict=False)
     )
-
-
-def _differ(put: Term, other: Term, winner: _Way, loser: _Way, own: Term) -> bool:
-    """Are two arguments of what is shown not the same? One that comes from the request may be."""
-    if _from_request(own, winner) or _from_request(other, loser):
-        return False
-    return put != other
 
 
 def _from_request(term: Term, way: _Way) -> bool:
@@ -457,7 +438,7 @@ def in_constraint(c: Condition, to: Renamed) -> Condition:
             case _:
                 return operand
 
-    return rewrite_operands(c, lambda operand: rewrite_operand(operand, renamed))
+    return tree.rewrite_operands(c, lambda operand: tree.rewrite_operand(operand, renamed))
 
 
 def in_statement(statement: Statement, to: Renamed) -> Statement:
@@ -469,23 +450,6 @@ def in_statement(statement: Statement, to: Renamed) -> Statement:
 def canonical(statement: Statement) -> Statement:
     """The statement with its variables called by the order in which they first stand."""
     return in_statement(replace(statement, asked=()), numbered())
-
-
-def canonical_entry(entry: EventEntry) -> EventEntry:
-    """The entry with its variables called by the order in which they first stand."""
-    to = numbered()
-    args = tuple(_variable(to(arg)) if isinstance(arg, Variable) else arg for arg in entry.event.args)
-    return replace(
-        entry,
-        event=replace(entry.event, args=args),
-        credentials=tuple(in_role(ref, to) for ref in entry.credentials),
-        constraint=in_constraint(entry.constraint, to),
-    )
-
-
-def _variable(term: Term) -> Variable:
-    assert isinstance(term, Variable)
-    return term
 
 
 def numbered(prefix: str = "") -> Renamed:

@@ -27,8 +27,7 @@ from headgate.model.roles import Peer, Reference, reference
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import EPOCH, brief, render_timestamp
-from headgate.roles.records.book import role_names
-from headgate.roles.rolefiles.types import infer
+from headgate.roles.rolefiles.types import types_of
 from headgate.scenario.format.authority import Keys, read_time
 from headgate.scenario.format.declared import Placed, RuleIds, parsed
 from headgate.scenario.format.yamlfile import YamlFields, YamlNode
@@ -106,18 +105,8 @@ class StoryRegister:
     def denied(self) -> StoryRegister:
         """The register for a step that is to be denied: nothing stays of it but what it asks for, and says."""
         own = (
-            *(
-                "lists",
-                "untils",
-                "rolefiles",
-                "sizes",
-                "events",
-                "subscriptions",
-                "detections",
-                "shown",
-                "credentials",
-                "lines",
-            ),
+            *("lists", "untils", "rolefiles", "sizes", "events", "subscriptions", "detections", "shown"),
+            *("credentials", "lines"),
             *("unsubscribed", "named", "meant", "silent", "mirrored", "records"),
         )
         return replace(self, denying=True, **{name: copy(getattr(self, name)) for name in own})
@@ -209,8 +198,8 @@ class StoryRegister:
             return
         if rolefile is None:
             fields["service"].refuse(f"no service `{brief(service)}` has a rolefile", "write one in `roles`")
-        if role not in role_names(rolefile):
-            known = ", ".join(f"`{name}`" for name in sorted(role_names(rolefile)))
+        if role not in rolefile.roles:
+            known = ", ".join(f"`{name}`" for name in sorted(rolefile.roles))
             fields["role"].refuse(f"`{service}` has no role `{brief(role)}`", f"it has {known}")
 
     def check_role_of(self, rule: YamlNode) -> None:
@@ -281,7 +270,7 @@ class StoryRegister:
             given = node.fields(declared.parameters)
             nodes = [given.get(name) for name in declared.parameters]
         self.said.update(one.data for one in nodes if one is not None and isinstance(one.data, str))
-        types = () if rolefile is None else infer(rolefile, lambda _service, _role: None).get(role, ())
+        types = () if rolefile is None else types_of(rolefile).get(role, ())
         typed = [place < len(types) and types[place] is not None for place in range(len(nodes))]
         return tuple(None if one is None else _argument(one, known) for one, known in zip(nodes, typed, strict=True))
 

@@ -18,12 +18,13 @@ from headgate.model.roles import Reference, reference
 from headgate.roles.certificates.validation import CertificateFailure, Validator, WantedRole
 from headgate.trust.keys import PublicKey
 from headgate.trust.role_keys import RoleKeys, RollingTable
-from headgate.trust.role_statements import ROLE
+from headgate.trust.role_statements import APPOINTMENT, DELEGATION, REVOCATION, ROLE
 from strategies.role_statements import MemoryStore
 from unit.trust.corpus import AT, DAY, HERE, MALLORY, MET, NOW, PITO, SMITH, did
 from unit.trust.corpus_roles import CASES, HOUR, KEYS, KINDS, OTHERS, PLACE, RoleCase, at
 
 MEMBER = WantedRole(PLACE, "Member")
+TYPES = {"role": ROLE, "appointment": APPOINTMENT, "delegation": DELEGATION, "revocation": REVOCATION}
 HELD_MEMBER, HELD_CHAIR, ELECTION = reference(17, 4), reference(18, 4), reference(20, 5)
 States = dict[Reference, bool | None]
 
@@ -44,14 +45,11 @@ def show(
     election: str = "e1",
 ) -> Any:
     """Show a text as one of a kind."""
-    match kind:
-        case "role" | "appointment":
-            asked = replace(wanted, appointment=kind == "appointment")
-            return validator.validate_role(text, presenter, asked, state, now)
-        case "delegation":
-            return validator.validate_delegation(text, presenter, wanted, state, now)
-        case _:
-            return validator.validate_revocation(text, presenter, wanted.place, election, state, now)
+    asked = replace(wanted, typ=TYPES[kind].typ)
+    if kind == "revocation":
+        asked = replace(asked, role=election, args=None)
+    found = validator.validate(text, presenter, asked, state, now)
+    return found if kind in ("role", "appointment") else found.certificate
 
 
 def denied(validator: Validator, kind: str, text: str, **more: Any) -> RoleDenied:
@@ -347,7 +345,7 @@ def test_what_is_remembered_is_bounded_and_makes_no_difference(shown: list[int],
     for number in shown:
         assert show(one, "role", texts[number]).certificate.id == f"m{number}"
         recent = [*(n for n in recent if n != number), number][-room:] if room else []
-        memory = one._world.roles
+        memory = one._memories[ROLE.typ]
         assert list(memory.entries) == [texts[n] for n in recent]
         assert memory.size == sum(map(len, memory.entries)) <= memory.room
 
@@ -377,7 +375,7 @@ def test_what_is_over_is_forgotten() -> None:
     one, text = validator(), KINDS["role"].rolled()
     show(one, "role", text)
     denied(one, "role", text, now=at(HOUR))
-    assert len(one._world.roles.entries) == one._world.roles.size == 0
+    assert len(one._memories[ROLE.typ].entries) == one._memories[ROLE.typ].size == 0
 
 
 def test_each_failure_is_told_in_a_few_words() -> None:
@@ -413,4 +411,4 @@ def test_threads_may_share_it() -> None:
     assert not any(thread.is_alive() for thread in threads)
     assert wrong == []
     assert one.counts == {"fraud": 40, "misuse": 0, "revocation": 0}
-    assert one._world.roles.size == sum(map(len, one._world.roles.entries)) <= 3 * len(texts[0])
+    assert one._memories[ROLE.typ].size == sum(map(len, one._memories[ROLE.typ].entries)) <= 3 * len(texts[0])

@@ -19,7 +19,7 @@ from headgate.roles.records import records as places
 from headgate.roles.records.records import DEAD, UNITS, Records
 from strategies.running import examples
 
-OPS = [Op.AND, Op.OR, Op.NAND, Op.NOR]
+OPS = [Op.AND, Op.OR]
 STATES = [True, False, None]
 FACTS = ["a in x", "b in x"]
 
@@ -72,10 +72,9 @@ class Naive:
             return True
         node = self.nodes[ref]
         false = [not link.negated and self.final(link.parent) for link in node.links]
-        true = [link.negated and self.final(link.parent) for link in node.links]
         if node.auto and any(false):
             return True
-        by_op = {Op.LEAF: False, Op.AND: any(false), Op.OR: all(false), Op.NAND: all(true), Op.NOR: any(true)}
+        by_op = {Op.LEAF: False, Op.AND: any(false), Op.OR: all(false)}
         return by_op[node.op]
 
     def wanted(self, held: Counter[Reference]) -> set[Reference]:
@@ -95,12 +94,8 @@ def _negated(state: bool | None, negated: bool) -> bool | None:
 
 
 def kleene(op: Op, given: list[bool | None]) -> bool | None:
-    of_all, inverted = op in {Op.AND, Op.NAND}, op in {Op.NAND, Op.NOR}
-    if of_all:
-        found = False if False in given else None if None in given else True
-    else:
-        found = True if True in given else None if None in given else False
-    return _negated(found, inverted)
+    deciding = op is Op.OR
+    return deciding if deciding in given else None if None in given else not deciding
 
 
 # -- any sequence of changes --------------------------------------------------------------------------------------
@@ -478,7 +473,7 @@ def test_nothing_flickers_so_that_nothing_latches_by_mistake() -> None:
     table = Records()
     fact = table.leaf(True, "a in x")
     here = table.combine(Op.AND, [Link(fact)], own=True)
-    there = table.combine(Op.NOR, [Link(fact)])
+    there = table.combine(Op.AND, [Link(fact, negated=True)])
     late = table.combine(Op.AND, [Link(table.combine(Op.AND, [Link(there)], own=True))], own=True)
     either = table.combine(Op.OR, [Link(here), Link(late)], latch=True)
     table.take()
@@ -505,14 +500,13 @@ def test_what_cannot_be_true_again_is_final_and_what_can_is_not() -> None:
     table = Records()
     one, other = table.leaf(), table.leaf()
     both, any_of = (table.combine(op, [Link(one), Link(other)]) for op in (Op.AND, Op.OR))
-    neither = table.combine(Op.NOR, [Link(one), Link(other)])
-    unless = table.combine(Op.NAND, [Link(one, negated=True), Link(other, negated=True)])
+    neither = table.combine(Op.AND, [Link(one, negated=True), Link(other, negated=True)])
     table.revoke(one)
-    final = {ref: table.record(ref).permanent for ref in (both, any_of, neither, unless)}
-    assert final == {both: True, any_of: False, neither: False, unless: False}
+    final = {ref: table.record(ref).permanent for ref in (both, any_of, neither)}
+    assert final == {both: True, any_of: False, neither: False}
     table.revoke(other)
-    final = {ref: table.record(ref).permanent for ref in (both, any_of, neither, unless)}
-    assert final == {both: True, any_of: True, neither: False, unless: True}
+    final = {ref: table.record(ref).permanent for ref in (both, any_of, neither)}
+    assert final == {both: True, any_of: True, neither: False}
     assert table.state(neither) is True
 
 
@@ -631,22 +625,21 @@ def test_a_single_parent_stands_for_itself_unless_a_record_of_its_own_is_wanted(
     assert table.combine(Op.OR, [Link(ref)]) == ref
     others = [
         table.combine(Op.AND, [Link(ref, negated=True)]),
-        table.combine(Op.NAND, [Link(ref)]),
         table.combine(Op.AND, [Link(ref)], own=True),
         table.combine(Op.AND, [Link(ref)], latch=True),
         table.combine(Op.AND, [Link(ref)], auto_revoke=True),
     ]
-    assert len({ref, *others}) == 6
+    assert len({ref, *others}) == 5
 
 
 @pytest.mark.parametrize("op", OPS)
 def test_more_parents_than_a_record_may_have(op: Op) -> None:
     table = Records()
-    refs = [table.leaf(op in {Op.AND, Op.NAND}) for _ in range(2 * MAX_RECORD_PARENTS + 300)]
+    refs = [table.leaf(op is Op.AND) for _ in range(2 * MAX_RECORD_PARENTS + 300)]
     found = table.combine(op, [Link(ref) for ref in refs])
     before = table.state(found)
     assert all(len(one.parents) <= MAX_RECORD_PARENTS for one in table.records())
-    table.set(refs[-1], op not in {Op.AND, Op.NAND})
+    table.set(refs[-1], op is not Op.AND)
     assert table.state(found) is (not before)
     table.set(refs[-1], None)
     assert table.state(found) is None
@@ -799,7 +792,7 @@ A, B = reference(0, 1), reference(1, 1)
     [
         [Record(A, state=False), Record(B, Op.AND, (Link(A),), state=True)],
         [Record(A), Record(B, Op.AND, (Link(A),), state=False)],
-        [Record(A, state=None), Record(B, Op.NOR, (Link(A),), state=True)],
+        [Record(A, state=None), Record(B, Op.AND, (Link(A, negated=True),), state=True)],
         [Record(A, state=False), Record(B, Op.AND, (Link(A),), state=False, latched=True)],
         [Record(B, Op.AND, (Link(A),), state=True)],
         [Record(A, state=False, latched=True)],
@@ -813,7 +806,7 @@ A, B = reference(0, 1), reference(1, 1)
         [Record(A), Record(B, Op.LEAF, (Link(A),))],
         [Record(A), Record(B, Op.AND, (Link(A),), fact="f")],
         [Record(A, Op.AND, (Link(B),)), Record(B, Op.AND, (Link(A),))],
-        [Record(A, Op.NAND, (Link(A),))],
+        [Record(A, Op.OR, (Link(A, negated=True),))],
         [Record(B, Op.AND, tuple(Link(reference(at, 7), True) for at in range(MAX_RECORD_PARENTS + 1)))],
     ],
 )

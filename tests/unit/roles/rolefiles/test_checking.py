@@ -16,8 +16,8 @@ from headgate.model.expressions import AllOf, AnyOf, Compare, Condition, Constan
 from headgate.model.limits import MAX_STATEMENTS
 from headgate.model.rolefiles import EventPolicy, Rolefile
 from headgate.model.state import State
-from headgate.roles.rolefiles.checking import Finding, check_event_policy, check_rolefile
-from headgate.roles.rolefiles.names import MAX_FINDINGS
+from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile
+from headgate.roles.rolefiles.names import MAX_FINDINGS, Finding
 from headgate.roles.rolefiles.reach import contradiction
 from strategies.rolefiles import event_policies, rolefiles
 

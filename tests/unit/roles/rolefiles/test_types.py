@@ -21,13 +21,8 @@ from headgate.model.rolefiles import (
     StringType,
     TimestampType,
 )
-from headgate.roles.rolefiles.inference import Inference
-from headgate.roles.rolefiles.types import (
-    Signature,
-    conform_argument,
-    describe,
-    infer,
-)
+from headgate.roles.rolefiles.inference import Imported, Inference, Signature, Signatures
+from headgate.roles.rolefiles.types import conform_argument, describe, types_of
 from strategies.rolefiles import rolefiles
 
 INTEGER, STRING, RWX = IntegerType(), StringType(), SetType("rwx")
@@ -36,6 +31,12 @@ USERID = ObjectType("userid", "Login")
 
 def nobody(service: str, role: str) -> Signature | None:
     return None
+
+
+def infer(rolefile: Rolefile, imported: Imported, service: str | None = None) -> Signatures:
+    inference = Inference(rolefile, imported, service)
+    inference.refuse_clashes()
+    return inference.signatures
 
 
 def login(service: str, role: str) -> Signature | None:
@@ -157,9 +158,9 @@ def test_any_rolefile_has_types_or_a_clash(rolefile: Rolefile) -> None:
     clashes = Inference(rolefile, nobody).clashes
     if clashes:
         with pytest.raises(BadDefinition, match=re.escape(clashes[0].message)):
-            infer(rolefile, nobody)
+            types_of(rolefile)
         return
-    types = infer(rolefile, nobody)
+    types = types_of(rolefile)
     for statement in rolefile.statements:
         assert len(types[statement.head.role]) == len(statement.head.args)
     assert set(describe(rolefile)) == set(types)
