@@ -135,10 +135,6 @@ class BadScenario(HeadgateError):
     """A file that is not a scenario."""
 
 
-class NotSupportedYet(HeadgateError):
-    """A key or step of the format that this version does not run."""
-
-
 class BadEnvironment(HeadgateError):
     """Java or another component of the machine is missing or too old."""
 

@@ -5,7 +5,7 @@ import pytest
 
 from headgate.decide.apply import apply
 from headgate.model.changes import SetConnect, SetKey
-from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError, NotSupportedYet
+from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError
 from headgate.model.rights import Action, Effect
 from headgate.model.state import State
 from headgate.model.values import EPOCH
@@ -233,16 +233,36 @@ def test_errors_name_the_file_the_line_and_the_key(tmp_path: Path, old: str, new
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "key"),
+    ("step", "message"),
     [
-        ("  deliveries", "  signals: {}\n  deliveries", "signals"),
-        *[("  - subscribe", f"  - {step}: {{}}\n  - subscribe", step) for step in ("heartbeat", "detect")],
+        ("detect: {}", "is missing"),
+        ("detect: {id: d, as: o, expression: 3}", "key `steps[0].detect.expression`"),
+        ("detect: {id: d, as: nobody, expression: null}", "`nobody`"),
+        ("detect: {id: d, as: o, expression: 'T()', bind: {x: [1]}}", "key `steps[0].detect.bind.x`"),
+        ("heartbeat: {stream: main}", "`horizon`"),
+        ("heartbeat: {horizon: never}", "key `steps[0].heartbeat.horizon`"),
+        ("publish: {id: e, as: o, type: a.T, event: {}, time: soon}", "key `steps[0].publish.time`"),
     ],
 )
-def test_what_cannot_be_run_yet_is_named(tmp_path: Path, old: str, new: str, key: str) -> None:
-    said = refused(tmp_path, BASE.replace(old, new, 1), NotSupportedYet)
-    assert f"`{key}` is not supported yet" in said
+def test_steps_of_composite_events_are_refused_with_their_place(tmp_path: Path, step: str, message: str) -> None:
+    said = refused(tmp_path, BASE.replace("  - subscribe", f"  - {step}\n  - subscribe", 1))
     assert said.startswith("f.yaml:")
+    assert message in said
+
+
+@pytest.mark.parametrize(
+    ("signals", "message"),
+    [
+        ("{nobody: []}", "no detection `nobody`"),
+        ("{d: [{x: 1}]}", "a signal says when it is"),
+        ("{d: [{at: never}]}", "key `expect.signals.d[0].at`"),
+        ("{d: [3]}", "key `expect.signals.d[0]`"),
+    ],
+)
+def test_signals_that_are_none_are_refused_with_their_place(tmp_path: Path, signals: str, message: str) -> None:
+    step = "  - detect: {id: d, as: o, expression: '$T(i, *, *)'}\n  - subscribe"
+    text = BASE.replace("  - subscribe", step, 1).replace("  deliveries", f"  signals: {signals}\n  deliveries", 1)
+    assert message in refused(tmp_path, text)
 
 
 def test_a_bad_expression_in_the_policy_has_both_places(tmp_path: Path) -> None:

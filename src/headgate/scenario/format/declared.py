@@ -21,7 +21,7 @@ from headgate.decide.truth import PredicateFunction
 from headgate.lang import parse_condition
 from headgate.lang.rolefile import parse_event_policy, parse_representative, parse_rolefile
 from headgate.model import changes as ledger
-from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError, NotSupportedYet
+from headgate.model.errors import BadDefinition, BadExpression, BadScenario, HeadgateError
 from headgate.model.expressions import Condition
 from headgate.model.rights import Action, Effect
 from headgate.model.state import State
@@ -60,7 +60,7 @@ def placed(place: SourcePlace, *kept: type[HeadgateError]) -> Iterator[None]:
     except BadScenario:
         raise
     except HeadgateError as error:
-        if isinstance(error, (BadExpression, NotSupportedYet, *kept)):
+        if isinstance(error, (BadExpression, *kept)):
             known = error.place is not None and error.place.startswith(f"{place.file}:")
             raise (error if known else error.at(str(place))) from None
         raise BadScenario(error.message, place=place.inside(error.place), remedy=error.remedy) from None

@@ -2,7 +2,7 @@
 
 Guarantees: a file is read whole or refused with its name, line and key. Names are known (all but the `type` and `event`
 of a published event, which are the gateway's to refuse), values have the type the format gives them, and the first
-batch is one that a ledger accepts. What the format has and this version cannot run is `not-supported-yet`.
+batch is one that a ledger accepts.
 """
 
 from __future__ import annotations

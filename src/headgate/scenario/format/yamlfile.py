@@ -17,7 +17,7 @@ from typing import Any, Final, NoReturn, TypeAlias, TypeVar, overload
 
 import yaml
 
-from headgate.model.errors import BadDefinition, BadScenario, NotSupportedYet
+from headgate.model.errors import BadDefinition, BadScenario
 from headgate.model.types import check_name
 from headgate.model.values import brief
 
@@ -79,10 +79,6 @@ class YamlNode:
         """Say that the file is wrong here."""
         raise BadScenario(message, place=str(self.place), remedy=remedy)
 
-    def not_yet(self, key: str) -> NoReturn:
-        """Say that this part of the format cannot be run yet."""
-        raise NotSupportedYet(f"`{key}` is not supported yet", place=str(self.place), remedy="leave it out for now")
-
     # Each of these gives the value as one kind, or refuses it.
 
     def text(self) -> str:
@@ -142,12 +138,10 @@ class YamlNode:
             entries[key] = node
         return entries
 
-    def fields(self, known: Collection[str], required: Collection[str] = (), later: Collection[str] = ()) -> YamlFields:
-        """A mapping with these keys and no others; keys in `later` belong to the format, but cannot be run yet."""
+    def fields(self, known: Collection[str], required: Collection[str] = ()) -> YamlFields:
+        """A mapping with these keys and no others."""
         entries = self.mapping()
         for key, node in entries.items():
-            if key in later:
-                node.not_yet(key)
             if key not in known:
                 node.refuse(f"unknown key `{brief(key)}`", nearest(key, known))
         for key in required:
