@@ -320,9 +320,10 @@ class PolicyEntry:
 
     type: int
     negative: bool
-    event: tuple[Condition, ...]
+    event: Condition
     part: int
-    mixed: tuple[Formula, ...]
+    mixed: Any
+    """A condition that may have `OfClient` and `OfBoth` as atoms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -405,8 +406,8 @@ class Compiled:
         # Keys are exact: Python takes `1` and `true` for equal.
         position = self.parts.number(repr((refs, clients, negative)), CredentialPart(refs, clients, negative))
         part = self.parts[position]
-        events = (*apart[frozenset()], *apart[frozenset({EVENT})])
-        mixed = tuple(self._formula(one, part) for one in apart[frozenset({EVENT, CLIENT})])
+        events = tree.all_of(*apart[frozenset()], *apart[frozenset({EVENT})])
+        mixed = self._formula(tree.all_of(*apart[frozenset({EVENT, CLIENT})]), part)
         return PolicyEntry(number, negative, events, position, mixed)
 
     def _template(self, state: State, entry: EventEntry) -> tuple[dict[str, Operand], list[Condition]]:
