@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ class Relation:
 
     def __init__(self, rows: Iterable[Row], given: Mapping[int, Argument], parts: Sequence[Sequence[int]]) -> None:
         self._parts = parts
-        self.unknown = any(value is None for value in given.values())
+        self._unknown = any(value is None for value in given.values())
         wanted = {at: terms.same_key(value) for at, value in given.items()}
         fitting = [row for row in rows if all(terms.same_key(row[at]) == key for at, key in wanted.items())]
         self._numbers: list[dict[Any, int]] = [{} for _ in parts]
@@ -71,19 +71,25 @@ class Relation:
             self._levels.append((wide, False, keys))
         return numbers
 
-    def code(self, part: int, values: Sequence[Argument]) -> int:
-        """The number of the values of a part."""
+    def codes(self, part: int, rows: Sequence[Sequence[Argument]], places: Sequence[int]) -> list[int]:
+        """The numbers of what rows of values have as a part, where the part's columns stand at these places in them."""
+        texts = self._texts[part]
+        if len(places) == 1:
+            values = [row[places[0]] for row in rows]
+            return [texts.get(one, NONE) if type(one) is str else self._code(part, (one,)) for one in values]
+        return [self._code(part, [row[at] for at in places]) for row in rows]
+
+    def _code(self, part: int, values: Sequence[Argument]) -> int:
         if any(value is None for value in values):
             return NULL
         return self._numbers[part].get(tuple(map(terms.same_key, values)), NONE)
 
-    def codes(self, part: int, values: Sequence[Argument]) -> list[int]:
-        """The numbers of many values of a part that is one column."""
-        texts = self._texts[part]
-        return [texts.get(one, NONE) if type(one) is str else self.code(part, (one,)) for one in values]
+    def truth(self, codes: Sequence[Codes]) -> Truth:
+        """Which of the tuples are in the relation? Unknown where something is null."""
+        known = np.logical_and.reduce([one != NULL for one in codes]) & (not self._unknown)
+        return where_known(self._found(codes), known)
 
-    def found(self, codes: Sequence[Codes]) -> Flags:
-        """Which of the tuples are in the relation?"""
+    def _found(self, codes: Sequence[Codes]) -> Flags:
         at = codes[0].astype(np.int64)
         for (wide, is_table, held), more in zip(self._levels, codes[1:], strict=True):
             there = np.flatnonzero((at >= 0) & (more >= 0))
@@ -103,15 +109,11 @@ MAX_REMEMBERED: Final = 200_000
 
 
 class Node:
-    """An expression over events, or several beside one another, of which a value is a tuple.
-
-    The values that it has had are numbered; number 0 is null.
-    """
+    """An expression over events, or several beside one another, of which a value is a tuple; values are numbered."""
 
     def __init__(self, name: str, numbered: Callable[[Rows], Ints]) -> None:
         self.name, self._numbered = name, numbered
         self.values: Numbered[Any] = Numbered()
-        self.number(None)
 
     def number(self, value: Any) -> int:
         """The number of a value, new if need be."""
@@ -211,16 +213,20 @@ def _worked_out(name: str, expression: Operand, child: Node, evaluator: Evaluato
     """An expression of others, which are `arg 0`, `arg 1` and so on in it."""
 
     def made(values: list[Any]) -> list[int]:
-        return [node.number(evaluator.value(expression, bound(one))) for one in values]
+        return [node.number(evaluator.value(expression, _numbered("arg", one))) for one in values]
 
     table = ValueTable(child, made)
     node = Node(name, table.of)
     return node
 
 
-def bound(value: Any) -> dict[str, Argument]:
-    """What `arg 0`, `arg 1` and so on are for a value of a node."""
-    return {f"arg {at}": one for at, one in enumerate(value if type(value) is tuple else (value,))}
+def _numbered(name: str, value: Any) -> dict[str, Argument]:
+    """What `name 0`, `name 1` and so on are for a value of a node, or for several."""
+    return {f"{name} {at}": one for at, one in enumerate(_as_row(value))}
+
+
+def _as_row(value: Any) -> tuple[Argument, ...]:
+    return value if type(value) is tuple else (value,)
 
 
 # -- all of it ----------------------------------------------------------------------------------------------------
@@ -275,18 +281,12 @@ class EventSide:
             self._relations[key] = Relation(rows, given, parts)
         return self._relations[key]
 
-    def codes(self, known: Relation, part: int, node: Node, places: list[int], *, single: bool) -> ValueTable:
+    def codes(self, known: Relation, part: int, node: Node, places: list[int]) -> ValueTable:
         """The number that the values of a node have as a part of a relation; `places` says which of its values."""
         key = id(known), part, node.name, tuple(places)
         if key not in self._codes:
-
-            def coded(values: list[Any]) -> list[int]:
-                if single and len(places) == 1:
-                    return known.codes(part, values)
-                given = [(one,) if single else one for one in values]
-                return [NULL if one is None else known.code(part, [one[at] for at in places]) for one in given]
-
-            self._codes[key] = known, ValueTable(node, coded, np.int32)  # the relation is kept, and so its id
+            table = ValueTable(node, lambda values: known.codes(part, list(map(_as_row, values)), places), np.int32)
+            self._codes[key] = known, table  # the relation is kept, and so its id
         return self._codes[key][1]
 
     def _truths(self, leaf: Atom, values: list[Any]) -> list[int]:
@@ -300,7 +300,7 @@ class EventSide:
             return [
                 (terms.TRUE if one in inside else terms.FALSE) if type(one) is str else terms.UNKNOWN for one in values
             ]
-        return [terms.code(self._evaluator.truth(leaf, bound(value))) for value in values]
+        return [terms.code(self._evaluator.truth(leaf, _numbered("arg", value))) for value in values]
 
     def _leaf(self, leaf: Atom, rows: Rows) -> Truth:
         known = self._names.get(id(leaf))
@@ -340,16 +340,8 @@ class EventSide:
             if isinstance(arg, Variable) and arg != terms.BLANK:
                 places[int(arg.name.split()[1])].append(at)
         known = self.relation(name, args, places)
-        nodes = [self._node(one) for one in parts]
-
-        tables = [self.codes(known, at, node, [0] * len(places[at]), single=True) for at, node in enumerate(nodes)]
-
-        def look_up(rows: Rows) -> Truth:
-            codes = [table.of(rows) for table in tables]
-            there = np.logical_and.reduce([one != NULL for one in codes]) & (not known.unknown)
-            return where_known(known.found(codes), there)
-
-        return look_up
+        tables = [self.codes(known, at, self._node(one), [0] * len(places[at])) for at, one in enumerate(parts)]
+        return lambda rows: known.truth([table.of(rows) for table in tables])
 
     def is_looked_up(self, leaf: Related) -> bool:
         """Does a relation have simple arguments, so that its rows can be found by number?"""
@@ -405,14 +397,16 @@ MAX_ASKED: Final = 1 << 20
 """Distinct pairs of values whose truth is remembered."""
 
 
-class Mixed(Protocol):
-    """A mixed term: what it looks at in each event, and its truth for pairs."""
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A mixed term: what it looks at in events, and its truth for pairs of event and choice, given that for each."""
+
+    looks_at: Sequence[Callable[[Rows], npt.NDArray[Any]]]
+    truth: Callable[[list[npt.NDArray[Any]], Ints, Ints], Truth]
 
     def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
         """What it looks at, for each of some events."""
-
-    def truth(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints) -> Truth:
-        """Its truth for pairs of event and choice."""
+        return [look(rows) for look in self.looks_at]
 
 
 def mixed_term(
@@ -422,94 +416,78 @@ def mixed_term(
     node = side.node(term.lefts)
     match term.leaf:
         case Compare(op, Variable("left 0"), Variable("right 0")) if op in tree.MIRRORED:
-            return _Compared(op, node, [one for (one,) in rights], column)
+            return _ranked(op, node, [one for (one,) in rights], column)
         case Compare(op, Variable("right 0"), Variable("left 0")) if op in tree.MIRRORED:
-            return _Compared(tree.MIRRORED[op], node, [one for (one,) in rights], column)
-        case Related(name, args) as leaf if side.is_looked_up(leaf):
-            left, right = _places(args, "left"), _places(args, "right")
-            known = side.relation(name, args, [list(left), list(right)])
-            lefts, others = list(left.values()), list(right.values())
-            if len(others) == 1:
-                coded = known.codes(1, [values[others[0]] for values in rights])
-            else:
-                coded = [known.code(1, [values[at] for at in others]) for values in rights]
-            codes = side.codes(known, 0, node, lefts, single=len(term.lefts) == 1)
-            return _Related(known, node, codes, np.array(coded, np.int32)[column])
+            return _ranked(tree.MIRRORED[op], node, [one for (one,) in rights], column)
+        case Related() as leaf if side.is_looked_up(leaf):
+            return _related(leaf, node, side, rights, column)
         case _:
-            return _Asked(term.leaf, len(term.lefts), node, evaluator, rights, column)
+            return _asked(term.leaf, node, evaluator, rights, column)
 
 
-class _Compared:
+def _ranked(op: str, node: Node, rights: list[Argument], column: Ints) -> Mixed:
     """`left op right`, by where the left stands among all that stands on the right."""
+    kinds = list(map(terms.family, rights))
+    values: dict[int, set[Any]] = {}
+    for kind, right in zip(kinds, rights, strict=True):
+        values.setdefault(kind, set()).add(right)
+    # Sets have no order, but then only whether they are equal is asked.
+    orders = {kind: list(ones) if kind == terms.SET else sorted(ones) for kind, ones in values.items() if kind}
+    places = {kind: {one: at for at, one in enumerate(order)} for kind, order in orders.items()}
+    places[terms.NO_FAMILY] = {None: 0}
+    ranks_of = np.array([places[kind][one] for kind, one in zip(kinds, rights, strict=True)], np.int32)[column]
+    families = np.array(kinds, np.int8)[column]
 
-    def __init__(self, op: str, node: Node, rights: list[Argument], column: Ints) -> None:
-        self._op, self._node = op, node
-        kinds = list(map(terms.family, rights))
-        families: dict[int, set[Any]] = {}
-        for kind, right in zip(kinds, rights, strict=True):
-            families.setdefault(kind, set()).add(right)
-        # Sets have no order, but then only whether they are equal is asked.
-        self._orders = {
-            kind: list(ones) if kind == terms.SET else sorted(ones) for kind, ones in families.items() if kind
-        }
-        self._places = {kind: {one: at for at, one in enumerate(order)} for kind, order in self._orders.items()}
-        self._places[terms.NO_FAMILY] = {None: 0}
-        ranks = [self._places[kind][one] for kind, one in zip(kinds, rights, strict=True)]
-        self._ranks = np.array(ranks, np.int32)[column]
-        self._families = np.array(kinds, np.int8)[column]
-        self._low = ValueTable(node, lambda values: [self._span(one)[0] for one in values], np.int32)
-        self._high = ValueTable(node, lambda values: [self._span(one)[1] for one in values], np.int32)
-        self._kinds = ValueTable(node, lambda values: list(map(terms.family, values)), np.int8)
-
-    def _span(self, value: Argument) -> tuple[int, int]:
+    def span(value: Argument) -> tuple[int, int]:
         """The ranks that are the same as a value: from here, to before there."""
         kind = terms.family(value)
-        at = self._places.get(kind, {}).get(value)
+        at = places.get(kind, {}).get(value)
         if at is not None:
             return at, at + 1
-        order = self._orders.get(kind, [])
+        order = orders.get(kind, [])
         before = len(order) if kind == terms.SET else bisect_left(order, value)
         return before, before
 
-    def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
-        return [table.of(rows) for table in (self._low, self._high, self._kinds)]
-
-    def truth(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints) -> Truth:
-        low, high, kinds = seen
-        ranks, kind = self._ranks[choices], kinds[events]
+    def truth(seen: list[npt.NDArray[Any]], events: Ints, choices: Ints) -> Truth:
+        low, high, kind = (one[events] for one in seen)
+        ranks = ranks_of[choices]
         matches: Flags
-        match self._op:
+        match op:
             case "=":
-                matches = (ranks >= low[events]) & (ranks < high[events])
+                matches = (ranks >= low) & (ranks < high)
             case "!=":
-                matches = (ranks < low[events]) | (ranks >= high[events])
+                matches = (ranks < low) | (ranks >= high)
             case "<":
-                matches = ranks >= high[events]
+                matches = ranks >= high
             case "<=":
-                matches = ranks >= low[events]
+                matches = ranks >= low
             case ">":
-                matches = ranks < low[events]
+                matches = ranks < low
             case _:
-                matches = ranks < high[events]
-        known: Flags = (kind == self._families[choices]) & (kind != terms.NO_FAMILY)
-        if self._op not in ("=", "!="):
+                matches = ranks < high
+        known: Flags = (kind == families[choices]) & (kind != terms.NO_FAMILY)
+        if op not in ("=", "!="):
             known &= kind != terms.SET
         return where_known(matches, known)
 
+    tables = (
+        ValueTable(node, lambda values: [span(one)[0] for one in values], np.int32),
+        ValueTable(node, lambda values: [span(one)[1] for one in values], np.int32),
+        ValueTable(node, lambda values: list(map(terms.family, values)), np.int8),
+    )
+    return Mixed([table.of for table in tables], truth)
 
-class _Related:
+
+def _related(leaf: Related, node: Node, side: EventSide, rights: list[tuple[Argument, ...]], column: Ints) -> Mixed:
     """`Relation(left, right, ...)`: what the event says, and what the client does, looked up together."""
+    left, right = _places(leaf.args, "left"), _places(leaf.args, "right")
+    relation = side.relation(leaf.name, leaf.args, [list(left), list(right)])
+    of_choices = np.array(relation.codes(1, rights, list(right.values())), np.int32)[column]
 
-    def __init__(self, known: Relation, node: Node, codes: ValueTable, others: Codes) -> None:
-        self._relation, self._node, self._codes, self._others = known, node, codes, others
+    def truth(seen: list[npt.NDArray[Any]], events: Ints, choices: Ints) -> Truth:
+        return relation.truth((seen[0][events], of_choices[choices]))
 
-    def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
-        return [self._codes.of(rows)]
-
-    def truth(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints) -> Truth:
-        left, right = seen[0][events], self._others[choices]
-        known = (left != NULL) & (right != NULL) & (not self._relation.unknown)
-        return where_known(self._relation.found((left, right)), known)
+    return Mixed([side.codes(relation, 0, node, list(left.values())).of], truth)
 
 
 def _places(args: tuple[Operand, ...], side: str) -> dict[int, int]:
@@ -518,41 +496,22 @@ def _places(args: tuple[Operand, ...], side: str) -> dict[int, int]:
     return {at: int(name[1]) for at, name in names.items() if name[0] == side}
 
 
-class _Asked:
+def _asked(leaf: Atom, node: Node, evaluator: Evaluator, rights: list[tuple[Argument, ...]], column: Ints) -> Mixed:
     """A term that nothing faster serves for: asked once for each distinct pair of values."""
+    answers: dict[int, int] = {}
+    wide = len(rights)
 
-    def __init__(
-        self,
-        leaf: Atom,
-        lefts: int,
-        node: Node,
-        evaluator: Evaluator,
-        rights: list[tuple[Argument, ...]],
-        column: Ints,
-    ) -> None:
-        self._node, self._rights, self._column = node, rights, column
-        self._known: dict[int, int] = {}
+    def ask(key: int) -> int:
+        if key not in answers:
+            bound = {**_numbered("left", node.values[key // wide]), **_numbered("right", rights[key % wide])}
+            answers[key] = terms.code(evaluator.truth(leaf, bound))
+        return answers[key]
 
-        def ask(left: int, right: int) -> int:
-            given = bound(node.values[left])
-            said = {f"left {at}": given.get(f"arg {at}") for at in range(lefts)}
-            said |= {f"right {at}": value for at, value in enumerate(rights[right])}
-            return terms.code(evaluator.truth(leaf, said))
-
-        self._ask: Callable[[int, int], int] = ask
-
-    def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
-        return [self._node.numbers(rows)]
-
-    def truth(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints) -> Truth:
-        wide = len(self._rights)
-        distinct, places = np.unique(seen[0][events] * wide + self._column[choices], return_inverse=True)
-        if len(self._known) > MAX_ASKED:
-            self._known.clear()
-        truths = np.zeros(len(distinct), np.int8)
-        for at, key in enumerate(distinct.tolist()):
-            answer = self._known.get(key)
-            if answer is None:
-                answer = self._known[key] = self._ask(key // wide, key % wide)
-            truths[at] = answer
+    def truth(seen: list[npt.NDArray[Any]], events: Ints, choices: Ints) -> Truth:
+        distinct, places = np.unique(seen[0][events] * wide + column[choices], return_inverse=True)
+        if len(answers) > MAX_ASKED:
+            answers.clear()
+        truths = np.array([ask(key) for key in distinct.tolist()], np.int8)
         return Truth((truths == terms.TRUE)[places], (truths == terms.FALSE)[places])
+
+    return Mixed([node.numbers], truth)
