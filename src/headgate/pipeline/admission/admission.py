@@ -40,7 +40,7 @@ from headgate.pipeline.truth import ColumnRows, ConditionFacts, Numbers, Same, T
 from headgate.solver import check_policy_rule
 
 RATED_AT_ONCE: Final = 2_000
-"""Rows that are decided together where the rate counts, so that the work does not grow with the square of their number."""
+"""Rows that are decided together where the rate counts, so that the work does not grow with their square."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from headgate.model.expressions import Argument, Atom, Condition, Operand, RoleR
 from headgate.model.rolefiles import EventEntry
 from headgate.model.state import State
 from headgate.model.values import Kind
-from headgate.pipeline.log.codec import TIME, Ints, Numbered, Slot, Words, mask_of, places
+from headgate.pipeline.log.codec import TIME, AttributeSlot, Ints, Numbered, Words, mask_of, places
 
 FALSE, UNKNOWN, TRUE = 0, 1, 2
 """Truth as numbers: `and` is the least, `or` the greatest (D1)."""
@@ -327,19 +327,11 @@ class PolicyEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the log that terms look at."""
-
-    slot: Slot
-    kind: Kind
-
-
-@dataclass(frozen=True, slots=True)
 class Policy:
     """An event policy as rows: entries in order, one bit each, and the classes of clients."""
 
     entries: tuple[PolicyEntry, ...]
-    columns: Mapping[str, Column]
+    columns: Mapping[str, AttributeSlot]
     takes: npt.NDArray[np.bool_]
     """For each type and entry: is an event of the type taken in?"""
     attributes: Words
@@ -375,7 +367,7 @@ class Compiled:
     """The entries of a policy at a state, without its clients."""
 
     def __init__(self, state: State, words: int) -> None:
-        self.columns: dict[str, Column] = {_NOW.name: Column(TIME, Kind.TIMESTAMP)}
+        self.columns = {_NOW.name: AttributeSlot(TIME, TIME.number, Kind.TIMESTAMP)}
         self.parts: Numbered[CredentialPart] = Numbered()
         names = list(state.types.every)
         numbers = {name: at for at, name in enumerate(names)}
@@ -416,7 +408,7 @@ class Compiled:
         attributes: dict[str, Operand] = {"@time": _NOW}
         for name, place in layout.items():
             variable = Variable(f"{EVENT}{place.slot.column} {place.kind.value}")
-            self.columns[variable.name] = Column(place.slot, place.kind)
+            self.columns[variable.name] = place
             attributes[name] = variable
         known: dict[str, Operand] = {}
         conditions: list[Condition] = []

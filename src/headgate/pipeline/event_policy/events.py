@@ -24,8 +24,8 @@ from headgate.model import expressions as tree
 from headgate.model.changes import Row
 from headgate.model.expressions import Argument, Atom, Compare, Condition, Constant, Operand, Related, Variable
 from headgate.pipeline.event_policy import compiled as terms
-from headgate.pipeline.event_policy.compiled import Column, Evaluator, OfBoth
-from headgate.pipeline.log.codec import TIME, EventBatch, Flags, Ints, Numbered, restored
+from headgate.pipeline.event_policy.compiled import Evaluator, OfBoth
+from headgate.pipeline.log.codec import TIME, AttributeSlot, EventBatch, Flags, Ints, Numbered, restored
 from headgate.pipeline.truth import ColumnRows, Truth, constant, kleene, prepared, truth, where_known
 
 MAX_TABLE: Final = 1 << 20
@@ -155,9 +155,9 @@ class Rows:
     numbers: dict[str, Ints] = field(default_factory=dict)
     truths: dict[str, Truth] = field(default_factory=dict)
     looked_up: dict[int, tuple[ValueTable, npt.NDArray[Any]]] = field(default_factory=dict)
-    _distinct: dict[Column, tuple[pa.Array, Ints]] = field(default_factory=dict)
+    _distinct: dict[AttributeSlot, tuple[pa.Array, Ints]] = field(default_factory=dict)
 
-    def distinct(self, column: Column) -> tuple[pa.Array, Ints]:
+    def distinct(self, column: AttributeSlot) -> tuple[pa.Array, Ints]:
         """The distinct values of a column in their stored form, null as the last, and which one each row has."""
         if column not in self._distinct:
             encoded = self.array(column).dictionary_encode()
@@ -166,7 +166,7 @@ class Rows:
             self._distinct[column] = values, filled.to_numpy().astype(np.int64)
         return self._distinct[column]
 
-    def array(self, column: Column) -> pa.Array:
+    def array(self, column: AttributeSlot) -> pa.Array:
         """A column in its stored form."""
         slot = column.slot
         whole = len(self.rows) == len(self.batch)
@@ -180,7 +180,7 @@ class Rows:
         return pa.array(numbers, mask=(self.batch.nulls[self.rows, word] >> bit & np.uint64(1)).astype(np.bool_))
 
 
-def _of_column(name: str, column: Column) -> Node:
+def _of_column(name: str, column: AttributeSlot) -> Node:
     """A column of the log."""
 
     def numbered(rows: Rows) -> Ints:
@@ -235,7 +235,7 @@ def _as_row(value: Any) -> tuple[Argument, ...]:
 class EventSide:
     """The expressions and leaves of a policy that look at events alone."""
 
-    def __init__(self, columns: Mapping[str, Column], evaluator: Evaluator) -> None:
+    def __init__(self, columns: Mapping[str, AttributeSlot], evaluator: Evaluator) -> None:
         self._columns = columns
         self._evaluator = evaluator
         self._nodes: dict[str, Node] = {}
@@ -377,7 +377,7 @@ def _condition(leaf: Atom) -> Condition | None:
     return None
 
 
-def _compared(condition: Condition, columns: Sequence[Column]) -> Callable[[Rows], Truth]:
+def _compared(condition: Condition, columns: Sequence[AttributeSlot]) -> Callable[[Rows], Truth]:
     """A condition on columns, put to the distinct values of one, or to several row by row."""
     kinds = {f"arg {at}": column.kind for at, column in enumerate(columns)}
     ready = prepared(condition, {}, kinds)
