@@ -108,7 +108,7 @@ MAX_REMEMBERED: Final = 200_000
 """Values of one expression that are remembered; past it, all of them are worked out anew."""
 
 
-class Node:
+class EventTerm:
     """An expression over events, or several beside one another, of which a value is a tuple; values are numbered."""
 
     def __init__(self, name: str, numbered: Callable[[Rows], Ints]) -> None:
@@ -129,7 +129,7 @@ class Node:
 class ValueTable:
     """Something worked out for each value of a node, when it is first asked for."""
 
-    def __init__(self, node: Node, make: Callable[[list[Any]], list[int]], dtype: type = np.int64) -> None:
+    def __init__(self, node: EventTerm, make: Callable[[list[Any]], list[int]], dtype: type = np.int64) -> None:
         self._node = node
         self._make = make
         self._known: npt.NDArray[Any] = np.zeros(0, dtype)
@@ -180,7 +180,7 @@ class Rows:
         return pa.array(numbers, mask=(self.batch.nulls[self.rows, word] >> bit & np.uint64(1)).astype(np.bool_))
 
 
-def _of_column(name: str, column: AttributeSlot) -> Node:
+def _of_column(name: str, column: AttributeSlot) -> EventTerm:
     """A column of the log."""
 
     def numbered(rows: Rows) -> Ints:
@@ -188,11 +188,11 @@ def _of_column(name: str, column: AttributeSlot) -> Node:
         held = [node.number(restored(one, column.kind)) for one in distinct.to_pylist()]
         return np.array(held, np.int64)[places]
 
-    node = Node(name, numbered)
+    node = EventTerm(name, numbered)
     return node
 
 
-def _beside(name: str, children: Sequence[Node]) -> Node:
+def _beside(name: str, children: Sequence[EventTerm]) -> EventTerm:
     """Several expressions beside one another."""
 
     def numbered(rows: Rows) -> Ints:
@@ -205,18 +205,18 @@ def _beside(name: str, children: Sequence[Node]) -> Node:
         listed = [[child.values[number] for number in child.numbers(rows)[first].tolist()] for child in children]
         return np.array([node.number(one) for one in zip(*listed, strict=True)], np.int64)[places]
 
-    node = Node(name, numbered)
+    node = EventTerm(name, numbered)
     return node
 
 
-def _worked_out(name: str, expression: Operand, child: Node, evaluator: Evaluator) -> Node:
+def _worked_out(name: str, expression: Operand, child: EventTerm, evaluator: Evaluator) -> EventTerm:
     """An expression of others, which are `arg 0`, `arg 1` and so on in it."""
 
     def made(values: list[Any]) -> list[int]:
         return [node.number(evaluator.value(expression, _numbered("arg", one))) for one in values]
 
     table = ValueTable(child, made)
-    node = Node(name, table.of)
+    node = EventTerm(name, table.of)
     return node
 
 
@@ -238,7 +238,7 @@ class EventSide:
     def __init__(self, columns: Mapping[str, AttributeSlot], evaluator: Evaluator) -> None:
         self._columns = columns
         self._evaluator = evaluator
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, EventTerm] = {}
         self._leaves: dict[str, Callable[[Rows], Truth]] = {}
         self._names: dict[int, tuple[Atom, str]] = {}
         self._relations: dict[str, Relation] = {}
@@ -253,7 +253,7 @@ class EventSide:
         """The truth of a condition that looks at events alone."""
         return kleene(condition, lambda atom, _: self._leaf(atom, rows), np.ones(len(rows.rows), np.bool_))
 
-    def node(self, expressions: tuple[Operand, ...]) -> Node:
+    def node(self, expressions: tuple[Operand, ...]) -> EventTerm:
         """The node of an expression, or of several beside one another."""
         if len(expressions) == 1:
             return self._node(expressions[0])
@@ -262,7 +262,7 @@ class EventSide:
             self._nodes[name] = _beside(name, list(map(self._node, expressions)))
         return self._nodes[name]
 
-    def _node(self, expression: Operand) -> Node:
+    def _node(self, expression: Operand) -> EventTerm:
         name = repr(expression)
         if name not in self._nodes:
             if isinstance(expression, Variable):
@@ -281,7 +281,7 @@ class EventSide:
             self._relations[key] = Relation(rows, given, parts)
         return self._relations[key]
 
-    def codes(self, known: Relation, part: int, node: Node, places: list[int]) -> ValueTable:
+    def codes(self, known: Relation, part: int, node: EventTerm, places: list[int]) -> ValueTable:
         """The number that the values of a node have as a part of a relation; `places` says which of its values."""
         key = id(known), part, node.name, tuple(places)
         if key not in self._codes:
@@ -425,7 +425,7 @@ def mixed_term(
             return _asked(term.leaf, node, evaluator, rights, column)
 
 
-def _ranked(op: str, node: Node, rights: list[Argument], column: Ints) -> Mixed:
+def _ranked(op: str, node: EventTerm, rights: list[Argument], column: Ints) -> Mixed:
     """`left op right`, by where the left stands among all that stands on the right."""
     kinds = list(map(terms.family, rights))
     values: dict[int, set[Any]] = {}
@@ -478,7 +478,9 @@ def _ranked(op: str, node: Node, rights: list[Argument], column: Ints) -> Mixed:
     return Mixed([table.of for table in tables], truth)
 
 
-def _related(leaf: Related, node: Node, side: EventSide, rights: list[tuple[Argument, ...]], column: Ints) -> Mixed:
+def _related(
+    leaf: Related, node: EventTerm, side: EventSide, rights: list[tuple[Argument, ...]], column: Ints
+) -> Mixed:
     """`Relation(left, right, ...)`: what the event says, and what the client does, looked up together."""
     left, right = _places(leaf.args, "left"), _places(leaf.args, "right")
     relation = side.relation(leaf.name, leaf.args, [list(left), list(right)])
@@ -496,7 +498,9 @@ def _places(args: tuple[Operand, ...], side: str) -> dict[int, int]:
     return {at: int(name[1]) for at, name in names.items() if name[0] == side}
 
 
-def _asked(leaf: Atom, node: Node, evaluator: Evaluator, rights: list[tuple[Argument, ...]], column: Ints) -> Mixed:
+def _asked(
+    leaf: Atom, node: EventTerm, evaluator: Evaluator, rights: list[tuple[Argument, ...]], column: Ints
+) -> Mixed:
     """A term that nothing faster serves for: asked once for each distinct pair of values."""
     answers: dict[int, int] = {}
     wide = len(rights)
