@@ -53,7 +53,7 @@ class Domain:
     @classmethod
     def create(
         cls, directory: Path, clock: Callable[[], datetime] = utc_now, *, administrator: str = ADMINISTRATOR
-    ) -> Domain:
+    ) -> Self:
         """Make a new, empty domain."""
         directory.mkdir(parents=True, exist_ok=True)
         paths = Paths(directory)

@@ -218,7 +218,7 @@ class Stage:
         """Take one step, and put it on the board: the event, if it publishes one."""
         step, line = self.scenario.steps[number], self.scenario.lines[number]
         before, published = self.world.domain.ledger.version, len(self.world.events)
-        self.world.note = line.note
+        self.world.domain.note = line.note
         refusal = take_step(step, self.world, self.scenario, self._outcome)
         if self._outcome.complaints:
             raise NotAsTold(self._outcome.complaints[0])
