@@ -31,7 +31,7 @@ from headgate.pipeline.log.codec import AttributeSlot, decode, layouts
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.jobs import Pipeline
-from headgate.pipeline.spark.ledger_tail import open_tail
+from headgate.pipeline.spark.ledger_tail import LedgerTail
 
 
 def utc_now() -> datetime:
@@ -53,7 +53,7 @@ class Domain:
     @classmethod
     def create(
         cls, directory: Path, clock: Callable[[], datetime] = utc_now, *, administrator: str = ADMINISTRATOR
-    ) -> Domain:
+    ) -> Self:
         """Make a new, empty domain."""
         directory.mkdir(parents=True, exist_ok=True)
         paths = Paths(directory)
@@ -167,7 +167,7 @@ class Follower:
 
     def __init__(self, domain: Domain) -> None:
         self._domain = domain
-        self._tail = open_tail(str(domain.paths.ledger))
+        self._tail = LedgerTail(domain.paths.ledger)
         self._log = EventLog.open(domain.paths.log, read_only=True)
         self._lock = threading.Lock()
         self._state = State(administrator=domain.ledger.administrator)

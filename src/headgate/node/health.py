@@ -33,7 +33,7 @@ from headgate.node.peers import PeerStatus
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
-from headgate.pipeline.spark.ledger_tail import LedgerTail, open_tail
+from headgate.pipeline.spark.ledger_tail import LedgerTail
 
 STALL_SECONDS: Final = 30.0
 """How long an event may wait for its decision, with no micro-batch finished meanwhile, before that is said."""
@@ -143,7 +143,7 @@ class HealthWatch:
         except HeadgateError:
             log.close()
             raise
-        return cls(paths, log, store, open_tail(str(paths.ledger)))
+        return cls(paths, log, store, LedgerTail(paths.ledger))
 
     def close(self) -> None:
         """Let go of the files."""

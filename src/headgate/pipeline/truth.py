@@ -145,10 +145,18 @@ class ColumnRows:
     type: str = ""
     publisher: str = ""
     time: datetime = EPOCH
-    rate: Same = Same(None)
+    rate: Same | Numbers = Same(None)
     origin: Same | Texts = Same(None)
     fixed: Mapping[str, Value] = field(default_factory=dict)
     _made: dict[str, Numbers | Texts] = field(default_factory=dict)
+
+    def rows(self, begin: int, count: int) -> ColumnRows:
+        """Some rows one after another, at most so many; the rate is to be said anew."""
+        origin = self.origin
+        if isinstance(origin, Texts):
+            origin = Texts(origin.array.slice(begin, count), origin.there[begin : begin + count])
+        arrays = {name: array.slice(begin, count) for name, array in self.arrays.items()}
+        return replace(self, arrays=arrays, rate=Same(None), origin=origin, _made={})
 
     def column(self, leaf: tree.Attribute | tree.Meta) -> Column:
         """An attribute as the entry sees it, or what is stamped."""
@@ -180,8 +188,6 @@ class ColumnRows:
 
     def events(self, rows: Ints) -> list[Event]:
         """Some of the events one by one, with every attribute of their type, and what was stamped on them."""
-        rate = self.rate.value
-        assert rate is None or isinstance(rate, int)
         columns = [
             [self.fixed.get(name)] * len(rows)
             if name in self.fixed or name not in self.arrays
@@ -190,10 +196,10 @@ class ColumnRows:
         ]
         rowwise = zip(*columns, strict=True) if columns else ((),) * len(rows)
         made = (dict(zip(self.kinds, values, strict=True)) for values in rowwise)
-        origins = _listed(self.origin, None, rows)
+        stamps = _listed(self.rate, None, rows), _listed(self.origin, None, rows)
         return [
             Event("", self.publisher, self.type, values, self.time, rate=rate, origin=origin)
-            for values, origin in zip(made, origins, strict=True)
+            for values, rate, origin in zip(made, *stamps, strict=True)
         ]
 
 

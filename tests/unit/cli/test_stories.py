@@ -6,6 +6,7 @@ import pytest
 
 from headgate.cli.stories import STORIES, file_of
 from headgate.cli.stories.stage import HIDDEN, NOTHING, WAITING
+from headgate.node.domain import Domain
 from headgate.scenario.format.file import load
 from headgate.scenario.run import run
 from strategies.rehearsing import Rehearsal
@@ -63,3 +64,13 @@ def test_a_narrow_screen_loses_nothing(tmp_path: Path) -> None:
     assert all(len(line) <= 60 for line in lines)
     wide, narrow = ("".join("".join(rehearsal.shown(width)).split()).replace("=", "") for width in (80, 60))
     assert sorted(wide) == sorted(narrow)
+
+
+@pytest.mark.parametrize("name", ["numberplate", "meeting", "police"])
+def test_what_the_narrator_notes_is_the_note_of_the_version(name: str, tmp_path: Path) -> None:
+    stage = Rehearsal(name, tmp_path).stage
+    notes = [note for row in stage.board.rows if isinstance(row, tuple) for note in row[1:]]
+    with Domain.open(stage.place) as domain:
+        kept = {entry.note for entry in domain.ledger.versions()}
+    assert notes
+    assert kept.issuperset(notes)

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from headgate.model.changes import SetKey
 from headgate.model.errors import BadScenario
+from headgate.model.values import EPOCH
+from headgate.scenario.engines.node_engine.story_keys import StoryKeys
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import Scenario
 from headgate.scenario.run import run
+from headgate.trust.certificates import verify_certificate
+from headgate.trust.keys import PrivateKey
 
 STORY = """\
 headgate: 1
@@ -56,10 +61,12 @@ def test_a_story_is_a_scenario_and_each_step_has_a_line(tmp_path: Path) -> None:
 
 
 def test_keys_that_are_given_are_those_of_the_statements(tmp_path: Path) -> None:
-    (tmp_path / "story.yaml").write_text(STORY)
-    key = "did:key:z6Mksaq1h1ccZ3TKs3NHGNfxAci9GXHGCQyxLWg4hgi6VD2p"
-    scenario = load(tmp_path / "story.yaml", keys_of={"o": key})
-    assert (scenario.statements["c"].issuer, scenario.statements["c"].subject) == (key, "p")
+    (tmp_path / "story.yaml").write_text(STORY.replace("actions: subscribe, forged: true", "actions: subscribe"))
+    key = PrivateKey.generate()
+    keys = StoryKeys(load(tmp_path / "story.yaml"), {"o": key})
+    assert [change for change in keys.policy().changes if isinstance(change, SetKey)] == [SetKey("o", key.public.did)]
+    signed = verify_certificate(keys.shown("c", EPOCH), audience=None, now=EPOCH)
+    assert (signed.issuer, signed.subject) == (key.public.did, keys.did("p"))
 
 
 @pytest.mark.parametrize(

@@ -182,12 +182,16 @@ def confirm(version: int, *, yes: bool) -> None:
     """Leave, with nothing changed, unless whoever is asked says yes or has said so."""
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not _is_terminal():
         raise typer.BadParameter("nobody can be asked here: standard input is not a terminal; add --yes to apply it")
     err.print()
     if not typer.confirm(f"Apply this as version {version}?", err=True):
         say("nothing was changed")
         raise typer.Exit(1)
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _commit(domain: Domain, made: Plan, desired: Desired, note: str) -> int:
@@ -217,13 +221,14 @@ def _ended(made: Plan) -> Iterator[Ended]:
     for ending in made.ended:
         membership, election = roles.memberships.get(ending.id), roles.elections.get(ending.id)
         if membership is not None:
+            who, does = membership.holder, "loses"
             role = render_membership(membership.service, membership.instance, membership.role, membership.args)
-            words = f"`{membership.holder}` loses `{role}` ({membership.id}): {ending.reason}"
-            yield Ended(ending.id, membership.holder, role, ending.reason, words)
         elif election is not None:
-            role = f"{election.service}.{election.role}"
-            words = f"`{election.elector}` no longer elects to `{role}` ({election.id}): {ending.reason}"
-            yield Ended(ending.id, election.elector, role, ending.reason, words)
+            who, does, role = election.elector, "no longer elects to", f"{election.service}.{election.role}"
+        else:
+            continue
+        words = f"`{who}` {does} `{role}` ({ending.id}): {ending.reason}"
+        yield Ended(ending.id, who, role, ending.reason, words)
 
 
 def gain_words(gain: Gain) -> str:

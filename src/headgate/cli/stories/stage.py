@@ -19,10 +19,9 @@ from __future__ import annotations
 
 import threading
 import time
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -41,8 +40,8 @@ from headgate.commands.event_types import SignedTypes
 from headgate.decide.publish import type_check
 from headgate.lang.render import render_condition
 from headgate.ledger import StartingPoint
-from headgate.model.authority import Certificate, Identity, NetworkAuthority, Provider, RevocationList, Validity
-from headgate.model.changes import SetProvider
+from headgate.model.authority import Certificate, Identity, NetworkAuthority, RevocationList, Validity
+from headgate.model.changes import Batch
 from headgate.model.errors import EngineFailed, HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action
@@ -52,14 +51,15 @@ from headgate.node.domain import Domain
 from headgate.pipeline.deliveries import Delivered
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
+from headgate.scenario.engines.node_engine.story_keys import StoryKeys
 from headgate.scenario.engines.play import Got, ScenarioOutcome, take_step
 from headgate.scenario.engines.spark_engine import DomainStage
 from headgate.scenario.format import story
 from headgate.scenario.format.file import load
 from headgate.scenario.format.narration import Exhibit, Narration, ShownCheck, StoryLine
 from headgate.scenario.format.story import PublishStep, Scenario
-from headgate.trust.certificates import issue_certificate, issue_revocations, verify_certificate, verify_revocations
-from headgate.trust.identities import cross_domain, guest, issue_identity, verify_server
+from headgate.trust.certificates import verify_certificate, verify_revocations
+from headgate.trust.identities import cross_domain, verify_server
 from headgate.trust.keyring import Keyring
 from headgate.trust.keys import PrivateKey
 from headgate.trust.presented import check_broker
@@ -100,6 +100,16 @@ class StoryWorld(DomainStage):
         super().__init__(scenario, directory, first.to if isinstance(first, story.AdvanceStep) else EPOCH)
         self._signers = signers
 
+    def begin(self, policy: Batch) -> None:
+        """Put the first batch in force, with the keys of the organisations."""
+        super().begin(policy if self._signers is None else self._signers.keys.policy())
+
+    def wrong(self, claim: story.Claim, at: datetime) -> str | None:
+        """What is wrong about a claim; signed statements are known by their issuer's key."""
+        if self._signers is not None and isinstance(claim, story.StateClaim) and claim.statement is not None:
+            claim = replace(claim, statement=self._signers.keys.statement_key(claim.id))
+        return super().wrong(claim, at)
+
     def declare(self, new: EventType) -> None:
         """A type is declared, by the definition that its owner has signed."""
         if self._signers is None:
@@ -120,7 +130,7 @@ class StoryWorld(DomainStage):
             super().connect(step)
         else:
             shown = self.authority.opened([self._signers.texts[id] for id in step.shown])
-            self.authority.take_up(self._signers.dids[step.principal], shown)
+            self.authority.take_up(self._signers.keys.did(step.principal), shown)
 
     def deliveries(self) -> dict[str, list[Got]]:
         """They are read from the store as they come."""
@@ -138,8 +148,6 @@ class Stage:
         assert scenario.narration is not None, "every story has a narrator"
         self.narration = scenario.narration
         self.signers = Organisations(directory, self.narration, scenario) if self.narration.organisations else None
-        if self.signers is not None:
-            scenario = load(scenario.file, keys_of=self.signers.dids)
         self.scenario = scenario
         self.place = directory / self.narration.domain
         self.world = self._files.enter_context(closing(StoryWorld(self.place, scenario, self.signers)))
@@ -210,7 +218,7 @@ class Stage:
         """Take one step, and put it on the board: the event, if it publishes one."""
         step, line = self.scenario.steps[number], self.scenario.lines[number]
         before, published = self.world.domain.ledger.version, len(self.world.events)
-        self.world.note = line.note
+        self.world.domain.note = line.note
         refusal = take_step(step, self.world, self.scenario, self._outcome)
         if self._outcome.complaints:
             raise NotAsTold(self._outcome.complaints[0])
@@ -252,53 +260,46 @@ class Organisations:
     def __init__(self, directory: Path, narration: Narration, scenario: Scenario) -> None:
         self._directory = directory
         self._domain = narration.domain
-        self._keys: dict[str, PrivateKey] = {}
         self._organisation: dict[str, str] = {}
+        own: dict[str, PrivateKey] = {}
         for organisation, members in narration.organisations.items():
             keyring = Keyring(directory / organisation / "keys")
             (directory / organisation / "statements").mkdir(parents=True)
             for name in members:
                 keyring.new(name)
-                self._keys[name] = keyring.load(name)
-                self._organisation[self._keys[name].public.did] = organisation
+                own[name] = keyring.load(name)
+                self._organisation[name] = organisation
         for statement in scenario.statements.values():
-            self._keys.setdefault(statement.issuer, PrivateKey.generate())
-        self.dids = {name: key.public.did for name, key in self._keys.items()}
-        self.names = {did: name for name, did in self.dids.items()}
+            own.setdefault(statement.issuer, PrivateKey.generate())
+        self.keys = StoryKeys(scenario, own)
+        self.names = {key.public.did: name for name, key in own.items()}
         self.texts: dict[str, str] = {}
 
     def sign(self, scenario: Scenario, now: datetime) -> None:
-        """Sign every statement of the file, in order, and hand it to whoever it is about."""
-        providers = [change.provider for change in scenario.policy.changes if isinstance(change, SetProvider)]
+        """Sign every statement of the file, in order, and hand it to whoever it is about.
+
+        A guest's statement is made of the one from home, which goes to the host's provider first.
+        """
         for id, statement in scenario.statements.items():
-            if id in scenario.forged:
-                signer = PrivateKey.generate()
-                text = _signed(statement, signer, now)
-                self.texts[id] = _altered(text, signer.public.did, statement.issuer)
-                continue
-            if isinstance(statement, Identity) and statement.origin is not None:
-                text = self._guest(statement, statement.origin, providers, now)
-            else:
-                text = _signed(statement, self._key(statement.issuer), now)
-            self.texts[id] = text
-            self._keep(id, text, statement.issuer, statement.subject)
+            self.texts[id] = self.keys.shown(id, now)
+            if id not in scenario.forged:
+                if isinstance(statement, Identity) and statement.origin is not None:
+                    self._keep(statement.origin, self.texts[statement.origin], statement.issuer)
+                self._keep(id, self.texts[id], statement.issuer, statement.subject)
 
     def define(self, type: EventType, scenario: Scenario, now: datetime) -> str:
         """The definition of a type as its owner signs it, with what lets the owner install it."""
-        owner = self.dids[type.owner]
-        credentials = [self.texts[id] for id, one in scenario.statements.items() if _installs(one, owner)]
-        text = issue_type(
-            self._keys[type.owner], name=type.name, attributes=type.attributes, now=now, credentials=credentials
-        )
+        owner = self.keys.key(type.owner)
+        credentials = [self.texts[id] for id, one in scenario.statements.items() if _installs(one, type.owner)]
+        text = issue_type(owner, name=type.name, attributes=type.attributes, now=now, credentials=credentials)
         self.texts[type.name] = text
-        self._keep(type.name.rpartition(".")[2].lower(), text, owner, shown=True)
+        self._keep(type.name.rpartition(".")[2].lower(), text, type.owner, shown=True)
         return text
 
     def revoke(self, revocations: RevocationList) -> str:
         """A revocation list as its issuer signs it."""
-        key, issued = self._key(revocations.issuer), revocations.issued
-        text = issue_revocations(key, number=revocations.number, revoked=revocations.revoked, now=issued)
-        self._keep(f"revoked-by-{self.names[revocations.issuer]}", text, revocations.issuer, shown=True)
+        text = self.keys.signed_list(revocations)
+        self._keep(f"revoked-by-{revocations.issuer}", text, revocations.issuer, shown=True)
         return text
 
     def chain(self, ids: Sequence[str], now: datetime) -> tuple[Certificate, ...]:
@@ -313,39 +314,19 @@ class Organisations:
             broker = self.chain(check.broker, now)[-1].subject
             check_broker([self.texts[id] for id in check.broker], broker=broker, coordinator=coordinator, now=now)
         else:
-            anchor, other = self._keys[check.anchor], self.dids[check.provider]
-            text = cross_domain(anchor, other=other, validity=Validity(now, now + _VOUCHED), now=now)
-            self._keep(f"{check.provider}-is-a-provider", text, anchor.public.did)
-            self._keep(check.server, self.texts[check.server], anchor.public.did)
-            verify_server(self.texts[check.server], text, anchor=anchor.public.did, audience=None, now=now)
-
-    def _guest(self, statement: Identity, home: str, providers: Sequence[Provider], now: datetime) -> str:
-        """The statement from home goes to the host's provider, and a guest statement comes back."""
-        self._keep(home, self.texts[home], statement.issuer)
-        provider = next(one for one in providers if one.key == statement.guest_of)
-        return guest(self.texts[home], home=provider, host=self._key(statement.issuer), now=now)
-
-    def _key(self, did: str) -> PrivateKey:
-        return self._keys[self.names[did]]
+            key, anchor, server = self.keys.key(check.anchor), check.anchor, self.texts[check.server]
+            other = self.keys.did(check.provider)
+            text = cross_domain(key, other=other, validity=Validity(now, now + _VOUCHED), now=now)
+            self._keep(f"{check.provider}-is-a-provider", text, anchor)
+            self._keep(check.server, server, anchor)
+            verify_server(server, text, anchor=key.public.did, audience=None, now=now)
 
     def _keep(self, file: str, text: str, *holders: str, shown: bool = False) -> None:
         """Put a statement among those that its holders have; what is `shown` to the domain is there, too."""
-        keepers = {self._organisation[did] for did in holders if did in self._organisation}
+        keepers = {self._organisation[name] for name in holders if name in self._organisation}
         for organisation in keepers | ({self._domain} if shown else set()):
             path = self._directory / organisation / "statements" / f"{file}.jwt"
             path.write_text(f"{text}\n", encoding="ascii")
-
-
-_SIGNED: Final[Mapping[type, tuple[Callable[..., str], tuple[str, ...]]]] = {
-    Certificate: (issue_certificate, ("subject", "authority", "delegate", "validity", "freshness", "id")),
-    Identity: (issue_identity, ("subject", "attributes", "validity", "policy_rule", "id")),
-}
-"""How each kind of statement is issued, and what of it is said then."""
-
-
-def _signed(statement: Certificate | Identity, signer: PrivateKey, now: datetime) -> str:
-    issue, said = _SIGNED[type(statement)]
-    return issue(signer, now=now, **{name: getattr(statement, name) for name in said})
 
 
 def _installs(statement: Certificate | Identity, owner: str) -> bool:
@@ -355,13 +336,6 @@ def _installs(statement: Certificate | Identity, owner: str) -> bool:
         and statement.subject == owner
         and any(isinstance(one, NetworkAuthority) and Action.INSTALL in one.actions for one in statement.authority)
     )
-
-
-def _altered(text: str, old: str, new: str) -> str:
-    """A statement that says something else, under the signature of what it said."""
-    head, payload, signature = text.split(".")
-    said = urlsafe_b64decode(payload + "=" * (-len(payload) % 4)).decode()
-    return f"{head}.{urlsafe_b64encode(said.replace(old, new).encode()).rstrip(b'=').decode()}.{signature}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ What a grant nulls is gone from the stored bytes, not only marked as null.
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, Self, TypeAlias
@@ -22,7 +21,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.decide import truth as reference
 from headgate.decide.publish import forbidden, no_right, publish_entries
 from headgate.decide.rates import asks_rate
 from headgate.decide.truth import PredicateFunction, World
@@ -30,7 +28,7 @@ from headgate.decide.views import forced_value
 from headgate.model import expressions as tree
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft
-from headgate.model.expressions import TRUE, Condition, Meta
+from headgate.model.expressions import TRUE, Condition
 from headgate.model.rights import Effect, Rule
 from headgate.model.state import State
 from headgate.model.values import Kind, Value
@@ -38,10 +36,11 @@ from headgate.pipeline.admission.columns import Columns, from_drafts, grouped
 from headgate.pipeline.index import requirements
 from headgate.pipeline.index.requirements import NONE
 from headgate.pipeline.log.codec import ARROW, Flags, Ints, layouts, packed, stored, to_blob
-from headgate.pipeline.truth import ColumnRows, ConditionFacts, Same, Texts, asks_predicate, prepared, truth
+from headgate.pipeline.truth import ColumnRows, ConditionFacts, Numbers, Same, Texts, asks_predicate, prepared, truth
 from headgate.solver import check_policy_rule
 
-_RATE: Final = Meta("rate")
+RATED_AT_ONCE: Final = 2_000
+"""Rows that are decided together where the rate counts, so that the work does not grow with their square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +60,16 @@ class Decided:
     open: Flags
     used: list[tuple[PreparedEntry, Flags]]
 
+    @classmethod
+    def none(cls, rows: int, grants: Sequence[PreparedEntry]) -> Decided:
+        """Nothing of so many rows."""
+        nowhere = np.zeros(rows, np.bool_)
+        return cls(nowhere, nowhere.copy(), [(entry, nowhere.copy()) for entry in grants])
+
+    def accepted(self, asked: Flags) -> Flags:
+        """Those of the rows that were asked about that are let in."""
+        return asked & ~(self.denied | self.open)
+
 
 def by_rate(
     sent: ColumnRows,
@@ -69,86 +78,33 @@ def by_rate(
     narrow: Flags,
     before: int,
     decide: Callable[[ColumnRows, Sequence[PreparedEntry], Flags], Decided],
-    facts: ConditionFacts,
 ) -> Decided:
-    """Decide the rows that are asked about; those that are not `narrow` are refused all the same, and do not count."""
-    points = _points(entries)
-    if points is None:
-        return _one_by_one(sent, entries, asked, narrow, before, facts)
-    denied, open_ = np.zeros(len(asked), np.bool_), np.zeros(len(asked), np.bool_)
-    used: list[tuple[PreparedEntry, Flags]] = []
+    """Decide the rows that are asked about; those that are not `narrow` are refused all the same, and do not count.
+
+    What each row is decided by hangs on how many before it are accepted. So that is supposed, and what was decided
+    counts up to the first row that is decided otherwise: first that all are accepted, then those that would be if the
+    rate stayed as it is.
+    """
+    outcome = Decided.none(len(asked), [entry for entry in entries if entry.effect is Effect.GRANT])
+    hits = {id(entry): hit for entry, hit in outcome.used}
     row, rate = 0, before + 1
     while row < len(asked):
-        last = _last(points, rate)
-        here = asked.copy()
-        here[:row] = False
-        decided = decide(replace(sent, rate=Same(rate)), entries, here)
-        accepted = here & ~(decided.denied | decided.open) & narrow
-        rates = rate + np.cumsum(accepted[row:]) - accepted[row:]  # of each row from here on
-        end = len(asked) if last is None else row + int(np.searchsorted(rates, last, "right"))
-        here[end:] = False
-        denied |= decided.denied & here
-        open_ |= decided.open & here
-        used += [(entry, hit & here) for entry, hit in decided.used]
-        rate += int(np.count_nonzero(accepted[row:end]))
-        row = end
-    return Decided(denied, open_, used)
-
-
-def _points(entries: Sequence[PreparedEntry]) -> list[int] | None:
-    """The rates at which a condition may change its truth; None if they differ from event to event."""
-    points: set[int] = set()
-    for entry in entries:
-        for atom in tree.atoms(entry.where):
-            if _RATE not in tree.operands(atom):
-                continue
-            match atom:
-                case tree.Compare(_, Meta(), tree.Constant(value)) | tree.Compare(_, tree.Constant(value), Meta()):
-                    points.update(_around(tree.plain(value)))
-                case tree.InSet(_, values):
-                    points.update(point for value in values for point in _around(value))
-                case tree.IsNull():
-                    pass
-                case _:
-                    return None
-    return sorted(points)
-
-
-def _around(value: Value) -> Iterator[int]:
-    """The whole numbers at a value, or beside it."""
-    if isinstance(value, (int, float)):
-        yield from (math.floor(value), math.ceil(value))
-
-
-def _last(points: Sequence[int], rate: int) -> int | None:
-    """The last rate that means the same as this one to every condition; None if there is no last."""
-    if rate in points:
-        return rate
-    return next((point - 1 for point in points if point > rate), None)
-
-
-def _one_by_one(
-    sent: ColumnRows, entries: Sequence[PreparedEntry], asked: Flags, narrow: Flags, before: int, facts: ConditionFacts
-) -> Decided:
-    rows: Ints = np.flatnonzero(asked)
-    made = [replace(sent, fixed=entry.fixed).events(rows) for entry in entries]
-    denied, open_ = np.zeros(len(asked), np.bool_), asked.copy()
-    used = [(entry, np.zeros(len(asked), np.bool_)) for entry in entries]
-    rate = before + 1
-    for at, row in enumerate(rows.tolist()):
-        for number, entry in enumerate(entries):
-            event = replace(made[number][at], rate=rate)
-            found = reference.truth(entry.where, event, replace(facts.world, origin=event.origin))
-            if found is not True if entry.effect is Effect.GRANT else found is False:
-                continue
-            open_[row] = False
-            if entry.effect is Effect.FORBID:
-                denied[row] = True
-            else:
-                used[number][1][row] = True
-                rate += bool(narrow[row])
-            break
-    return Decided(denied, open_, [one for one in used if one[0].effect is Effect.GRANT])
+        part, here, counts = sent.rows(row, RATED_AT_ONCE), asked[row:][:RATED_AT_ONCE], narrow[row:][:RATED_AT_ONCE]
+        supposed = here & counts
+        if row:
+            supposed &= decide(replace(part, rate=Same(rate)), entries, here).accepted(here)
+        rates = Numbers(rate + np.cumsum(supposed) - supposed, np.ones(len(here), np.bool_))
+        decided = decide(replace(part, rate=rates), entries, here)
+        accepted = decided.accepted(here) & counts
+        otherwise = np.flatnonzero(accepted != supposed)
+        count = int(otherwise[0]) + 1 if len(otherwise) else len(here)
+        settled = slice(row, row + count)
+        outcome.denied[settled], outcome.open[settled] = decided.denied[:count], decided.open[:count]
+        for entry, hit in decided.used:
+            hits[id(entry)][settled] = hit[:count]
+        rate += int(np.count_nonzero(accepted[:count]))
+        row += count
+    return outcome
 
 
 MAX_PREPARED: Final = 10_000
@@ -237,7 +193,7 @@ class Admission:
         entries = self.entries(columns.publisher, columns.type)
         counted = before if self.asks_rate else None
         if counted is not None and any(tree.names_meta(entry.where, "rate") for entry in entries):
-            decided = by_rate(sent, entries, asked, narrow, counted, self._decide, self._facts)
+            decided = by_rate(sent, entries, asked, narrow, counted, self._decide)
         else:
             decided = self._decide(sent, entries, asked)
         settled = decided.denied | decided.open

@@ -31,7 +31,7 @@ from headgate.model.expressions import Argument, Atom, Condition, Operand, RoleR
 from headgate.model.rolefiles import EventEntry
 from headgate.model.state import State
 from headgate.model.values import Kind
-from headgate.pipeline.log.codec import TIME, Ints, Numbered, Slot, Words, mask_of, places
+from headgate.pipeline.log.codec import TIME, AttributeSlot, Ints, Numbered, Words, mask_of, places
 
 FALSE, UNKNOWN, TRUE = 0, 1, 2
 """Truth as numbers: `and` is the least, `or` the greatest (D1)."""
@@ -320,17 +320,10 @@ class PolicyEntry:
 
     type: int
     negative: bool
-    event: tuple[Condition, ...]
+    event: Condition
     part: int
-    mixed: tuple[Formula, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of the log that terms look at."""
-
-    slot: Slot
-    kind: Kind
+    mixed: Any
+    """A condition that may have `OfClient` and `OfBoth` as atoms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,7 +331,7 @@ class Policy:
     """An event policy as rows: entries in order, one bit each, and the classes of clients."""
 
     entries: tuple[PolicyEntry, ...]
-    columns: Mapping[str, Column]
+    columns: Mapping[str, AttributeSlot]
     takes: npt.NDArray[np.bool_]
     """For each type and entry: is an event of the type taken in?"""
     attributes: Words
@@ -374,7 +367,7 @@ class Compiled:
     """The entries of a policy at a state, without its clients."""
 
     def __init__(self, state: State, words: int) -> None:
-        self.columns: dict[str, Column] = {_NOW.name: Column(TIME, Kind.TIMESTAMP)}
+        self.columns = {_NOW.name: AttributeSlot(TIME, TIME.number, Kind.TIMESTAMP)}
         self.parts: Numbered[CredentialPart] = Numbered()
         names = list(state.types.every)
         numbers = {name: at for at, name in enumerate(names)}
@@ -405,8 +398,8 @@ class Compiled:
         # Keys are exact: Python takes `1` and `true` for equal.
         position = self.parts.number(repr((refs, clients, negative)), CredentialPart(refs, clients, negative))
         part = self.parts[position]
-        events = (*apart[frozenset()], *apart[frozenset({EVENT})])
-        mixed = tuple(self._formula(one, part) for one in apart[frozenset({EVENT, CLIENT})])
+        events = tree.all_of(*apart[frozenset()], *apart[frozenset({EVENT})])
+        mixed = self._formula(tree.all_of(*apart[frozenset({EVENT, CLIENT})]), part)
         return PolicyEntry(number, negative, events, position, mixed)
 
     def _template(self, state: State, entry: EventEntry) -> tuple[dict[str, Operand], list[Condition]]:
@@ -415,7 +408,7 @@ class Compiled:
         attributes: dict[str, Operand] = {"@time": _NOW}
         for name, place in layout.items():
             variable = Variable(f"{EVENT}{place.slot.column} {place.kind.value}")
-            self.columns[variable.name] = Column(place.slot, place.kind)
+            self.columns[variable.name] = place
             attributes[name] = variable
         known: dict[str, Operand] = {}
         conditions: list[Condition] = []

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +24,8 @@ from headgate.model import expressions as tree
 from headgate.model.changes import Row
 from headgate.model.expressions import Argument, Atom, Compare, Condition, Constant, Operand, Related, Variable
 from headgate.pipeline.event_policy import compiled as terms
-from headgate.pipeline.event_policy.compiled import Column, Evaluator, OfBoth
-from headgate.pipeline.log.codec import TIME, EventBatch, Flags, Ints, Numbered, restored
+from headgate.pipeline.event_policy.compiled import Evaluator, OfBoth
+from headgate.pipeline.log.codec import TIME, AttributeSlot, EventBatch, Flags, Ints, Numbered, restored
 from headgate.pipeline.truth import ColumnRows, Truth, constant, kleene, prepared, truth, where_known
 
 MAX_TABLE: Final = 1 << 20
@@ -41,7 +41,7 @@ class Relation:
 
     def __init__(self, rows: Iterable[Row], given: Mapping[int, Argument], parts: Sequence[Sequence[int]]) -> None:
         self._parts = parts
-        self.unknown = any(value is None for value in given.values())
+        self._unknown = any(value is None for value in given.values())
         wanted = {at: terms.same_key(value) for at, value in given.items()}
         fitting = [row for row in rows if all(terms.same_key(row[at]) == key for at, key in wanted.items())]
         self._numbers: list[dict[Any, int]] = [{} for _ in parts]
@@ -71,19 +71,25 @@ class Relation:
             self._levels.append((wide, False, keys))
         return numbers
 
-    def code(self, part: int, values: Sequence[Argument]) -> int:
-        """The number of the values of a part."""
+    def codes(self, part: int, rows: Sequence[Sequence[Argument]], places: Sequence[int]) -> list[int]:
+        """The numbers of what rows of values have as a part, where the part's columns stand at these places in them."""
+        texts = self._texts[part]
+        if len(places) == 1:
+            values = [row[places[0]] for row in rows]
+            return [texts.get(one, NONE) if type(one) is str else self._code(part, (one,)) for one in values]
+        return [self._code(part, [row[at] for at in places]) for row in rows]
+
+    def _code(self, part: int, values: Sequence[Argument]) -> int:
         if any(value is None for value in values):
             return NULL
         return self._numbers[part].get(tuple(map(terms.same_key, values)), NONE)
 
-    def codes(self, part: int, values: Sequence[Argument]) -> list[int]:
-        """The numbers of many values of a part that is one column."""
-        texts = self._texts[part]
-        return [texts.get(one, NONE) if type(one) is str else self.code(part, (one,)) for one in values]
+    def truth(self, codes: Sequence[Codes]) -> Truth:
+        """Which of the tuples are in the relation? Unknown where something is null."""
+        known = np.logical_and.reduce([one != NULL for one in codes]) & (not self._unknown)
+        return where_known(self._found(codes), known)
 
-    def found(self, codes: Sequence[Codes]) -> Flags:
-        """Which of the tuples are in the relation?"""
+    def _found(self, codes: Sequence[Codes]) -> Flags:
         at = codes[0].astype(np.int64)
         for (wide, is_table, held), more in zip(self._levels, codes[1:], strict=True):
             there = np.flatnonzero((at >= 0) & (more >= 0))
@@ -100,39 +106,44 @@ class Relation:
 
 MAX_REMEMBERED: Final = 200_000
 """Values of one expression that are remembered; past it, all of them are worked out anew."""
-_COLUMN: Final = tree.Attribute("x")
 
 
-class ValueDomain:
-    """The values that an expression has had, numbered; number 0 is null."""
+class EventTerm:
+    """An expression over events, or several beside one another, of which a value is a tuple; values are numbered."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, numbered: Callable[[Rows], Ints]) -> None:
+        self.name, self._numbered = name, numbered
         self.values: Numbered[Any] = Numbered()
-        self.number(None)
-
-    def __len__(self) -> int:
-        return len(self.values)
 
     def number(self, value: Any) -> int:
         """The number of a value, new if need be."""
         return self.values.number(terms.exact_key(value), value)
 
+    def numbers(self, rows: Rows) -> Ints:
+        """The number of the value for each row."""
+        if self.name not in rows.numbers:
+            rows.numbers[self.name] = self._numbered(rows)
+        return rows.numbers[self.name]
+
 
 class ValueTable:
-    """Something worked out for each value of a domain, when it is first asked for."""
+    """Something worked out for each value of a node, when it is first asked for."""
 
-    def __init__(self, domain: ValueDomain, make: Callable[[list[Any]], list[int]], dtype: type = np.int64) -> None:
-        self._domain = domain
+    def __init__(self, node: EventTerm, make: Callable[[list[Any]], list[int]], dtype: type = np.int64) -> None:
+        self._node = node
         self._make = make
         self._known: npt.NDArray[Any] = np.zeros(0, dtype)
 
-    def all(self) -> npt.NDArray[Any]:
-        """For every value of the domain by number."""
-        at = len(self._known)
-        if at < len(self._domain):
-            fresh = self._make(self._domain.values[at:])
-            self._known = np.concatenate([self._known, np.array(fresh, self._known.dtype)])
-        return self._known
+    def of(self, rows: Rows) -> npt.NDArray[Any]:
+        """For the value that each row has; looked up once for some rows."""
+        if id(self) not in rows.looked_up:
+            numbers = self._node.numbers(rows)
+            at = len(self._known)
+            if at < len(self._node.values):
+                fresh = self._make(self._node.values[at:])
+                self._known = np.concatenate([self._known, np.array(fresh, self._known.dtype)])
+            rows.looked_up[id(self)] = self, self._known[numbers]  # the table is kept, and so its id
+        return rows.looked_up[id(self)][1]
 
 
 @dataclass(slots=True)
@@ -143,25 +154,20 @@ class Rows:
     rows: Ints
     numbers: dict[str, Ints] = field(default_factory=dict)
     truths: dict[str, Truth] = field(default_factory=dict)
-    _looked_up: dict[int, tuple[ValueTable, npt.NDArray[Any]]] = field(default_factory=dict)
-    _distinct: dict[Column, tuple[pa.Array, Ints]] = field(default_factory=dict)
+    looked_up: dict[int, tuple[ValueTable, npt.NDArray[Any]]] = field(default_factory=dict)
+    _distinct: dict[AttributeSlot, tuple[pa.Array, Ints]] = field(default_factory=dict)
 
-    def look_up(self, table: ValueTable, numbers: Ints) -> npt.NDArray[Any]:
-        """What a table says of the values with these numbers, which are always the same for one table."""
-        if id(table) not in self._looked_up:
-            self._looked_up[id(table)] = table, table.all()[numbers]  # the table is kept, and so its id
-        return self._looked_up[id(table)][1]
-
-    def distinct(self, column: Column) -> tuple[pa.Array, Ints]:
-        """The distinct values of a column in their stored form, and which one each row has; a null is one past them."""
+    def distinct(self, column: AttributeSlot) -> tuple[pa.Array, Ints]:
+        """The distinct values of a column in their stored form, null as the last, and which one each row has."""
         if column not in self._distinct:
-            encoded = self._array(column).dictionary_encode()
-            last = len(encoded.dictionary)
-            filled = pc.fill_null(encoded.indices, last) if encoded.indices.null_count else encoded.indices
-            self._distinct[column] = encoded.dictionary, filled.to_numpy().astype(np.int64)
+            encoded = self.array(column).dictionary_encode()
+            values = pa.concat_arrays([encoded.dictionary, pa.nulls(1, encoded.dictionary.type)])
+            filled = pc.fill_null(encoded.indices, len(values) - 1) if encoded.indices.null_count else encoded.indices
+            self._distinct[column] = values, filled.to_numpy().astype(np.int64)
         return self._distinct[column]
 
-    def _array(self, column: Column) -> pa.Array:
+    def array(self, column: AttributeSlot) -> pa.Array:
+        """A column in its stored form."""
         slot = column.slot
         whole = len(self.rows) == len(self.batch)
         if slot.store in "sy":
@@ -174,75 +180,53 @@ class Rows:
         return pa.array(numbers, mask=(self.batch.nulls[self.rows, word] >> bit & np.uint64(1)).astype(np.bool_))
 
 
-# -- expressions --------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class _Base:
+def _of_column(name: str, column: AttributeSlot) -> EventTerm:
     """A column of the log."""
 
-    name: str
-    column: Column
-    domain: ValueDomain = field(default_factory=ValueDomain)
+    def numbered(rows: Rows) -> Ints:
+        distinct, places = rows.distinct(column)
+        held = [node.number(restored(one, column.kind)) for one in distinct.to_pylist()]
+        return np.array(held, np.int64)[places]
 
-    def numbers(self, rows: Rows) -> Ints:
-        if self.name not in rows.numbers:
-            distinct, places = rows.distinct(self.column)
-            held = [self.domain.number(restored(one, self.column.kind)) for one in distinct.to_pylist()]
-            rows.numbers[self.name] = np.array([*held, 0], np.int64)[places]
-        return rows.numbers[self.name]
+    node = EventTerm(name, numbered)
+    return node
 
 
-@dataclass(slots=True)
-class _Several:
-    """Several expressions beside one another; a value is a tuple."""
+def _beside(name: str, children: Sequence[EventTerm]) -> EventTerm:
+    """Several expressions beside one another."""
 
-    name: str
-    children: tuple[Node, ...]
-    domain: ValueDomain = field(default_factory=ValueDomain)
+    def numbered(rows: Rows) -> Ints:
+        key = np.zeros(len(rows.rows), np.int64)
+        for child in children:
+            numbers = child.numbers(rows)
+            _, key = np.unique(key, return_inverse=True)  # at most as many as rows, so that the product fits
+            key = key * len(child.values) + numbers
+        _, first, places = np.unique(key, return_index=True, return_inverse=True)
+        listed = [[child.values[number] for number in child.numbers(rows)[first].tolist()] for child in children]
+        return np.array([node.number(one) for one in zip(*listed, strict=True)], np.int64)[places]
 
-    def numbers(self, rows: Rows) -> Ints:
-        if self.name not in rows.numbers:
-            key = np.zeros(len(rows.rows), np.int64)
-            for child in self.children:
-                numbers = child.numbers(rows)
-                _, key = np.unique(key, return_inverse=True)  # at most as many as rows, so that the product fits
-                key = key * len(child.domain) + numbers
-            _, first, places = np.unique(key, return_index=True, return_inverse=True)
-            listed = [
-                [child.domain.values[number] for number in child.numbers(rows)[first].tolist()]
-                for child in self.children
-            ]
-            held = [self.domain.number(one) for one in zip(*listed, strict=True)]
-            rows.numbers[self.name] = np.array(held, np.int64)[places]
-        return rows.numbers[self.name]
+    node = EventTerm(name, numbered)
+    return node
 
 
-class _Derived:
+def _worked_out(name: str, expression: Operand, child: EventTerm, evaluator: Evaluator) -> EventTerm:
     """An expression of others, which are `arg 0`, `arg 1` and so on in it."""
 
-    def __init__(self, name: str, expression: Operand, child: Node, evaluator: Evaluator) -> None:
-        self.name, self.child, self.domain = name, child, ValueDomain()
-        number, value = self.domain.number, evaluator.value
-        self._table = ValueTable(
-            child.domain, lambda values: [number(value(expression, bound(child, v))) for v in values]
-        )
+    def made(values: list[Any]) -> list[int]:
+        return [node.number(evaluator.value(expression, _numbered("arg", one))) for one in values]
 
-    def numbers(self, rows: Rows) -> Ints:
-        if self.name not in rows.numbers:
-            places = self.child.numbers(rows)
-            rows.numbers[self.name] = self._table.all()[places]
-        return rows.numbers[self.name]
+    table = ValueTable(child, made)
+    node = EventTerm(name, table.of)
+    return node
 
 
-Node = _Base | _Several | _Derived
+def _numbered(name: str, value: Any) -> dict[str, Argument]:
+    """What `name 0`, `name 1` and so on are for a value of a node, or for several."""
+    return {f"{name} {at}": one for at, one in enumerate(_as_row(value))}
 
 
-def bound(node: Node, value: Any) -> dict[str, Argument]:
-    """What `arg 0`, `arg 1` and so on are for a value of a node; all null for null."""
-    if isinstance(node, _Several):
-        return {} if value is None else {f"arg {at}": one for at, one in enumerate(value)}
-    return {"arg 0": value}
+def _as_row(value: Any) -> tuple[Argument, ...]:
+    return value if type(value) is tuple else (value,)
 
 
 # -- all of it ----------------------------------------------------------------------------------------------------
@@ -251,10 +235,10 @@ def bound(node: Node, value: Any) -> dict[str, Argument]:
 class EventSide:
     """The expressions and leaves of a policy that look at events alone."""
 
-    def __init__(self, columns: Mapping[str, Column], evaluator: Evaluator) -> None:
+    def __init__(self, columns: Mapping[str, AttributeSlot], evaluator: Evaluator) -> None:
         self._columns = columns
         self._evaluator = evaluator
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, EventTerm] = {}
         self._leaves: dict[str, Callable[[Rows], Truth]] = {}
         self._names: dict[int, tuple[Atom, str]] = {}
         self._relations: dict[str, Relation] = {}
@@ -263,29 +247,29 @@ class EventSide:
     @property
     def is_full(self) -> bool:
         """Is more remembered than should be?"""
-        return any(len(node.domain) > MAX_REMEMBERED for node in self._nodes.values())
+        return any(len(node.values) > MAX_REMEMBERED for node in self._nodes.values())
 
     def truth(self, condition: Condition, rows: Rows) -> Truth:
         """The truth of a condition that looks at events alone."""
         return kleene(condition, lambda atom, _: self._leaf(atom, rows), np.ones(len(rows.rows), np.bool_))
 
-    def node(self, expressions: tuple[Operand, ...]) -> Node:
+    def node(self, expressions: tuple[Operand, ...]) -> EventTerm:
         """The node of an expression, or of several beside one another."""
         if len(expressions) == 1:
             return self._node(expressions[0])
         name = repr(expressions)
         if name not in self._nodes:
-            self._nodes[name] = _Several(name, tuple(map(self._node, expressions)))
+            self._nodes[name] = _beside(name, list(map(self._node, expressions)))
         return self._nodes[name]
 
-    def _node(self, expression: Operand) -> Node:
+    def _node(self, expression: Operand) -> EventTerm:
         name = repr(expression)
         if name not in self._nodes:
             if isinstance(expression, Variable):
-                self._nodes[name] = _Base(name, self._columns[expression.name])
+                self._nodes[name] = _of_column(name, self._columns[expression.name])
             else:
                 cut, parts = _opened(expression)
-                self._nodes[name] = _Derived(name, cut, self.node(parts), self._evaluator)
+                self._nodes[name] = _worked_out(name, cut, self.node(parts), self._evaluator)
         return self._nodes[name]
 
     def relation(self, name: str, args: tuple[Operand, ...], parts: list[list[int]]) -> Relation:
@@ -297,21 +281,15 @@ class EventSide:
             self._relations[key] = Relation(rows, given, parts)
         return self._relations[key]
 
-    def codes(self, known: Relation, part: int, node: Node, places: list[int], *, single: bool) -> ValueTable:
+    def codes(self, known: Relation, part: int, node: EventTerm, places: list[int]) -> ValueTable:
         """The number that the values of a node have as a part of a relation; `places` says which of its values."""
         key = id(known), part, node.name, tuple(places)
         if key not in self._codes:
-
-            def coded(values: list[Any]) -> list[int]:
-                if single and len(places) == 1:
-                    return known.codes(part, values)
-                given = [(one,) if single else one for one in values]
-                return [NULL if one is None else known.code(part, [one[at] for at in places]) for one in given]
-
-            self._codes[key] = known, ValueTable(node.domain, coded, np.int32)  # the relation is kept, and so its id
+            table = ValueTable(node, lambda values: known.codes(part, list(map(_as_row, values)), places), np.int32)
+            self._codes[key] = known, table  # the relation is kept, and so its id
         return self._codes[key][1]
 
-    def _truths(self, leaf: Atom, node: Node, values: list[Any]) -> list[int]:
+    def _truths(self, leaf: Atom, values: list[Any]) -> list[int]:
         """The truth of a leaf for some values of a node."""
         if (
             isinstance(leaf, tree.InGroup)
@@ -322,7 +300,7 @@ class EventSide:
             return [
                 (terms.TRUE if one in inside else terms.FALSE) if type(one) is str else terms.UNKNOWN for one in values
             ]
-        return [terms.code(self._evaluator.truth(leaf, bound(node, value))) for value in values]
+        return [terms.code(self._evaluator.truth(leaf, _numbered("arg", value))) for value in values]
 
     def _leaf(self, leaf: Atom, rows: Rows) -> Truth:
         known = self._names.get(id(leaf))
@@ -340,22 +318,17 @@ class EventSide:
         if not parts:
             always = self._evaluator.truth(leaf, {})
             return lambda rows: constant(always, len(rows.rows))
-        if len(parts) == 1 and isinstance(parts[0], Variable):
-            column, condition = self._columns[parts[0].name], _condition(cut)
-            if condition is not None and column.slot != TIME:
-                return _compared(condition, column)
-        if len(parts) > 1:
-            match cut:
-                case Related(name, args) if name in self._evaluator.facts.relations and all(map(_is_simple, args)):
-                    return self._related(name, args, parts)
-                case Compare("=" | "!=" as op, Variable(), Variable()):
-                    return self._equal(parts, op == "=")
+        columns = [self._columns[part.name] for part in parts if isinstance(part, Variable)]
+        condition = _condition(cut)
+        if condition is not None and len(columns) == len(parts):
+            return _compared(condition, columns)
+        if len(parts) > 1 and isinstance(cut, Related) and self.is_looked_up(cut):
+            return self._related(cut.name, cut.args, parts)
         node = self.node(parts)
-        table = ValueTable(node.domain, lambda values: self._truths(cut, node, values), np.int8)
+        table = ValueTable(node, lambda values: self._truths(cut, values), np.int8)
 
         def look_up(rows: Rows) -> Truth:
-            places = node.numbers(rows)
-            codes = table.all()[places]
+            codes = table.of(rows)
             return Truth(codes == terms.TRUE, codes == terms.FALSE)
 
         return look_up
@@ -367,36 +340,12 @@ class EventSide:
             if isinstance(arg, Variable) and arg != terms.BLANK:
                 places[int(arg.name.split()[1])].append(at)
         known = self.relation(name, args, places)
-        nodes = [self._node(one) for one in parts]
+        tables = [self.codes(known, at, self._node(one), [0] * len(places[at])) for at, one in enumerate(parts)]
+        return lambda rows: known.truth([table.of(rows) for table in tables])
 
-        tables = [self.codes(known, at, node, [0] * len(places[at]), single=True) for at, node in enumerate(nodes)]
-
-        def look_up(rows: Rows) -> Truth:
-            numbers = [node.numbers(rows) for node in nodes]
-            codes = [table.all()[one] for table, one in zip(tables, numbers, strict=True)]
-            there = np.logical_and.reduce([one != NULL for one in codes]) & (not known.unknown)
-            return where_known(known.found(codes), there)
-
-        return look_up
-
-    def _equal(self, parts: tuple[Operand, ...], wanted: bool) -> Callable[[Rows], Truth]:
-        """Are two expressions the same? Each value has a number that is equal for what is the same."""
-        same: dict[Any, int] = {}
-        nodes = [self._node(one) for one in parts]
-
-        def numbered(values: list[Any]) -> list[int]:
-            return [same.setdefault(terms.same_key(one), len(same)) for one in values]
-
-        classes = [ValueTable(node.domain, numbered) for node in nodes]
-        families = [ValueTable(node.domain, lambda values: list(map(terms.family, values)), np.int8) for node in nodes]
-
-        def look_up(rows: Rows) -> Truth:
-            a, b = (node.numbers(rows) for node in nodes)
-            kinds = families[0].all()[a]
-            there = (kinds != terms.NO_FAMILY) & (kinds == families[1].all()[b])
-            return where_known((classes[0].all()[a] == classes[1].all()[b]) == wanted, there)
-
-        return look_up
+    def is_looked_up(self, leaf: Related) -> bool:
+        """Does a relation have simple arguments, so that its rows can be found by number?"""
+        return leaf.name in self._evaluator.facts.relations and all(map(_is_simple, leaf.args))
 
 
 def _is_simple(arg: Operand) -> bool:
@@ -417,26 +366,29 @@ def _opened(of: Any) -> tuple[Any, tuple[Operand, ...]]:
 
 
 def _condition(leaf: Atom) -> Condition | None:
-    """A leaf over one column and constants as a condition on it, if conditions can say it."""
+    """A leaf over columns and constants as a condition on attributes, if conditions can say it."""
     match leaf:
         case Compare(op) if op not in tree.NEGATED:
             return None
-        case Compare() | tree.TextMatch() | tree.InRange(Variable()) | tree.InSet():  # unknown of null, all of them
+        case Compare() | tree.TextMatch() | tree.InRange() | tree.InSet() | tree.IsNull():
             letters = [isinstance(one, Constant) and isinstance(one.value, frozenset) for one in tree.operands(leaf)]
             if all(map(_is_simple, tree.operands(leaf))) and not any(letters):
-                return tree.with_operands(leaf, lambda one: _COLUMN if isinstance(one, Variable) else one)
+                return tree.with_operands(leaf, lambda of: tree.Attribute(of.name) if isinstance(of, Variable) else of)
     return None
 
 
-def _compared(condition: Condition, column: Column) -> Callable[[Rows], Truth]:
-    """A condition on one column, put to its distinct values; on null it is unknown, whatever it compares."""
-    kinds = {_COLUMN.name: column.kind}
+def _compared(condition: Condition, columns: Sequence[AttributeSlot]) -> Callable[[Rows], Truth]:
+    """A condition on columns, put to the distinct values of one, or to several row by row."""
+    kinds = {f"arg {at}": column.kind for at, column in enumerate(columns)}
     ready = prepared(condition, {}, kinds)
 
     def look(rows: Rows) -> Truth:
-        distinct, places = rows.distinct(column)
-        outcome = truth(ready, ColumnRows(kinds, {_COLUMN.name: distinct}), np.ones(len(distinct), np.bool_))
-        return Truth(*(np.append(part, False)[places] for part in outcome))
+        if len(columns) > 1:
+            arrays = dict(zip(kinds, map(rows.array, columns), strict=True))
+            return truth(ready, ColumnRows(kinds, arrays), np.ones(len(rows.rows), np.bool_))
+        distinct, places = rows.distinct(columns[0])
+        outcome = truth(ready, ColumnRows(kinds, {"arg 0": distinct}), np.ones(len(distinct), np.bool_))
+        return Truth(outcome.true[places], outcome.false[places])
 
     return look
 
@@ -445,14 +397,16 @@ MAX_ASKED: Final = 1 << 20
 """Distinct pairs of values whose truth is remembered."""
 
 
-class Mixed(Protocol):
-    """A mixed term: what it looks at in each event, and its truth for pairs."""
+@dataclass(frozen=True, slots=True)
+class Mixed:
+    """A mixed term: what it looks at in events, and its truth for pairs of event and choice, given that for each."""
+
+    looks_at: Sequence[Callable[[Rows], npt.NDArray[Any]]]
+    truth: Callable[[list[npt.NDArray[Any]], Ints, Ints], Truth]
 
     def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
         """What it looks at, for each of some events."""
-
-    def holds(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints, *, sure: bool) -> Flags:
-        """For which pairs is it true, or, if that need not be sure, not false?"""
+        return [look(rows) for look in self.looks_at]
 
 
 def mixed_term(
@@ -462,99 +416,80 @@ def mixed_term(
     node = side.node(term.lefts)
     match term.leaf:
         case Compare(op, Variable("left 0"), Variable("right 0")) if op in tree.MIRRORED:
-            return _Compared(op, node, [one for (one,) in rights], column)
+            return _ranked(op, node, [one for (one,) in rights], column)
         case Compare(op, Variable("right 0"), Variable("left 0")) if op in tree.MIRRORED:
-            return _Compared(tree.MIRRORED[op], node, [one for (one,) in rights], column)
-        case Related(name, args) if name in evaluator.facts.relations and all(map(_is_simple, args)):
-            left, right = _places(args, "left"), _places(args, "right")
-            known = side.relation(name, args, [list(left), list(right)])
-            lefts, others = list(left.values()), list(right.values())
-            if len(others) == 1:
-                coded = known.codes(1, [values[others[0]] for values in rights])
-            else:
-                coded = [known.code(1, [values[at] for at in others]) for values in rights]
-            codes = side.codes(known, 0, node, lefts, single=len(term.lefts) == 1)
-            return _Related(known, node, codes, np.array(coded, np.int32)[column])
+            return _ranked(tree.MIRRORED[op], node, [one for (one,) in rights], column)
+        case Related() as leaf if side.is_looked_up(leaf):
+            return _related(leaf, node, side, rights, column)
         case _:
-            return _Asked(term.leaf, len(term.lefts), node, evaluator, rights, column)
+            return _asked(term.leaf, node, evaluator, rights, column)
 
 
-class _Compared:
+def _ranked(op: str, node: EventTerm, rights: list[Argument], column: Ints) -> Mixed:
     """`left op right`, by where the left stands among all that stands on the right."""
+    kinds = list(map(terms.family, rights))
+    values: dict[int, set[Any]] = {}
+    for kind, right in zip(kinds, rights, strict=True):
+        values.setdefault(kind, set()).add(right)
+    # Sets have no order, but then only whether they are equal is asked.
+    orders = {kind: list(ones) if kind == terms.SET else sorted(ones) for kind, ones in values.items() if kind}
+    places = {kind: {one: at for at, one in enumerate(order)} for kind, order in orders.items()}
+    places[terms.NO_FAMILY] = {None: 0}
+    ranks_of = np.array([places[kind][one] for kind, one in zip(kinds, rights, strict=True)], np.int32)[column]
+    families = np.array(kinds, np.int8)[column]
 
-    def __init__(self, op: str, node: Node, rights: list[Argument], column: Ints) -> None:
-        self._op, self._node = op, node
-        kinds = list(map(terms.family, rights))
-        families: dict[int, set[Any]] = {}
-        for kind, right in zip(kinds, rights, strict=True):
-            families.setdefault(kind, set()).add(right)
-        # Sets have no order, but then only whether they are equal is asked.
-        self._orders = {
-            kind: list(ones) if kind == terms.SET else sorted(ones) for kind, ones in families.items() if kind
-        }
-        self._places = {kind: {one: at for at, one in enumerate(order)} for kind, order in self._orders.items()}
-        self._places[terms.NO_FAMILY] = {None: 0}
-        ranks = [self._places[kind][one] for kind, one in zip(kinds, rights, strict=True)]
-        self._ranks = np.array(ranks, np.int32)[column]
-        self._families = np.array(kinds, np.int8)[column]
-        domain = node.domain
-        self._low = ValueTable(domain, lambda values: [self._span(one)[0] for one in values], np.int32)
-        self._high = ValueTable(domain, lambda values: [self._span(one)[1] for one in values], np.int32)
-        self._kinds = ValueTable(domain, lambda values: list(map(terms.family, values)), np.int8)
-
-    def _span(self, value: Argument) -> tuple[int, int]:
+    def span(value: Argument) -> tuple[int, int]:
         """The ranks that are the same as a value: from here, to before there."""
         kind = terms.family(value)
-        at = self._places.get(kind, {}).get(value)
+        at = places.get(kind, {}).get(value)
         if at is not None:
             return at, at + 1
-        order = self._orders.get(kind, [])
+        order = orders.get(kind, [])
         before = len(order) if kind == terms.SET else bisect_left(order, value)
         return before, before
 
-    def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
-        numbers = self._node.numbers(rows)
-        return [rows.look_up(table, numbers) for table in (self._low, self._high, self._kinds)]
-
-    def holds(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints, *, sure: bool) -> Flags:
-        low, high, kinds = seen
-        ranks, kind = self._ranks[choices], kinds[events]
+    def truth(seen: list[npt.NDArray[Any]], events: Ints, choices: Ints) -> Truth:
+        low, high, kind = (one[events] for one in seen)
+        ranks = ranks_of[choices]
         matches: Flags
-        match self._op:
+        match op:
             case "=":
-                matches = (ranks >= low[events]) & (ranks < high[events])
+                matches = (ranks >= low) & (ranks < high)
             case "!=":
-                matches = (ranks < low[events]) | (ranks >= high[events])
+                matches = (ranks < low) | (ranks >= high)
             case "<":
-                matches = ranks >= high[events]
+                matches = ranks >= high
             case "<=":
-                matches = ranks >= low[events]
+                matches = ranks >= low
             case ">":
-                matches = ranks < low[events]
+                matches = ranks < low
             case _:
-                matches = ranks < high[events]
-        known: Flags = (kind == self._families[choices]) & (kind != terms.NO_FAMILY)
-        if self._op not in ("=", "!="):
+                matches = ranks < high
+        known: Flags = (kind == families[choices]) & (kind != terms.NO_FAMILY)
+        if op not in ("=", "!="):
             known &= kind != terms.SET
-        return matches & known if sure else matches | ~known
+        return where_known(matches, known)
+
+    tables = (
+        ValueTable(node, lambda values: [span(one)[0] for one in values], np.int32),
+        ValueTable(node, lambda values: [span(one)[1] for one in values], np.int32),
+        ValueTable(node, lambda values: list(map(terms.family, values)), np.int8),
+    )
+    return Mixed([table.of for table in tables], truth)
 
 
-class _Related:
+def _related(
+    leaf: Related, node: EventTerm, side: EventSide, rights: list[tuple[Argument, ...]], column: Ints
+) -> Mixed:
     """`Relation(left, right, ...)`: what the event says, and what the client does, looked up together."""
+    left, right = _places(leaf.args, "left"), _places(leaf.args, "right")
+    relation = side.relation(leaf.name, leaf.args, [list(left), list(right)])
+    of_choices = np.array(relation.codes(1, rights, list(right.values())), np.int32)[column]
 
-    def __init__(self, known: Relation, node: Node, codes: ValueTable, others: Codes) -> None:
-        self._relation, self._node, self._codes, self._others = known, node, codes, others
+    def truth(seen: list[npt.NDArray[Any]], events: Ints, choices: Ints) -> Truth:
+        return relation.truth((seen[0][events], of_choices[choices]))
 
-    def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
-        numbers = self._node.numbers(rows)
-        return [rows.look_up(self._codes, numbers)]
-
-    def holds(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints, *, sure: bool) -> Flags:
-        left, right = seen[0][events], self._others[choices]
-        related = self._relation.found((left, right))
-        if self._relation.unknown:
-            return np.full(len(events), not sure)
-        return related if sure else related | (left == NULL) | (right == NULL)
+    return Mixed([side.codes(relation, 0, node, list(left.values())).of], truth)
 
 
 def _places(args: tuple[Operand, ...], side: str) -> dict[int, int]:
@@ -563,42 +498,24 @@ def _places(args: tuple[Operand, ...], side: str) -> dict[int, int]:
     return {at: int(name[1]) for at, name in names.items() if name[0] == side}
 
 
-class _Asked:
+def _asked(
+    leaf: Atom, node: EventTerm, evaluator: Evaluator, rights: list[tuple[Argument, ...]], column: Ints
+) -> Mixed:
     """A term that nothing faster serves for: asked once for each distinct pair of values."""
+    answers: dict[int, int] = {}
+    wide = len(rights)
 
-    def __init__(
-        self,
-        leaf: Atom,
-        lefts: int,
-        node: Node,
-        evaluator: Evaluator,
-        rights: list[tuple[Argument, ...]],
-        column: Ints,
-    ) -> None:
-        self._node, self._rights, self._column = node, rights, column
-        self._known: dict[int, int] = {}
+    def ask(key: int) -> int:
+        if key not in answers:
+            bound = {**_numbered("left", node.values[key // wide]), **_numbered("right", rights[key % wide])}
+            answers[key] = terms.code(evaluator.truth(leaf, bound))
+        return answers[key]
 
-        def ask(left: int, right: int) -> int:
-            given = bound(node, node.domain.values[left])
-            said = {f"left {at}": given.get(f"arg {at}") for at in range(lefts)}
-            said |= {f"right {at}": value for at, value in enumerate(rights[right])}
-            return terms.code(evaluator.truth(leaf, said))
+    def truth(seen: list[npt.NDArray[Any]], events: Ints, choices: Ints) -> Truth:
+        distinct, places = np.unique(seen[0][events] * wide + column[choices], return_inverse=True)
+        if len(answers) > MAX_ASKED:
+            answers.clear()
+        truths = np.array([ask(key) for key in distinct.tolist()], np.int8)
+        return Truth((truths == terms.TRUE)[places], (truths == terms.FALSE)[places])
 
-        self._ask: Callable[[int, int], int] = ask
-
-    def of_events(self, rows: Rows) -> list[npt.NDArray[Any]]:
-        return [self._node.numbers(rows)]
-
-    def holds(self, seen: list[npt.NDArray[Any]], events: Ints, choices: Ints, *, sure: bool) -> Flags:
-        wide = len(self._rights)
-        distinct, places = np.unique(seen[0][events] * wide + self._column[choices], return_inverse=True)
-        if len(self._known) > MAX_ASKED:
-            self._known.clear()
-        truths = np.zeros(len(distinct), np.int8)
-        for at, key in enumerate(distinct.tolist()):
-            answer = self._known.get(key)
-            if answer is None:
-                answer = self._known[key] = self._ask(key // wide, key % wide)
-            truths[at] = answer
-        counts: Flags = truths == terms.TRUE if sure else truths != terms.FALSE
-        return counts[places]
+    return Mixed([node.numbers], truth)

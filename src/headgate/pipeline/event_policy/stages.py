@@ -8,20 +8,29 @@ and not where a later entry gives everything anyway.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from headgate.model.expressions import AllOf, AnyOf, Not, parts
+from headgate.model.expressions import TRUE, atoms
 from headgate.pipeline.event_policy import compiled as terms
-from headgate.pipeline.event_policy.compiled import Choices, Evaluator, Formula, OfBoth, OfClient, Policy, PolicyFacts
+from headgate.pipeline.event_policy.compiled import (
+    Choices,
+    Evaluator,
+    Formula,
+    OfBoth,
+    OfClient,
+    Policy,
+    PolicyEntry,
+    PolicyFacts,
+)
 from headgate.pipeline.event_policy.events import EventSide, Mixed, Rows, mixed_term
 from headgate.pipeline.index.index import PolicyIndex, expand
 from headgate.pipeline.log.codec import EventBatch, Flags, Ints, Words
-from headgate.pipeline.truth import Truth, constant
+from headgate.pipeline.truth import Truth, constant, kleene
 
 ALL = np.uint64(2**64 - 1)
 _ONE = np.uint64(1)
@@ -99,7 +108,7 @@ class CompiledStages:
         takes[: len(policy.takes)] = policy.takes
         self._takes = takes
         negative = np.array([entry.negative for entry in policy.entries], np.bool_)
-        mixed = np.array([bool(entry.mixed) for entry in policy.entries], np.bool_)
+        mixed = np.array([entry.mixed != TRUE for entry in policy.entries], np.bool_)
         own = np.array([entry.type for entry in policy.entries])[None, :] == np.arange(types)[:, None]
         self._last = negative[None, :] | own  # nothing is left to decide after it
         self._ends = self._packed(self._last & ~mixed[None, :])
@@ -161,35 +170,31 @@ class CompiledStages:
             looked = Rows(batch, under)
             flags = np.zeros((self._words * 64, len(under)), np.bool_)
             for at in mine:
-                flags[at] = True
-                for condition in entries[at].event:
-                    outcome = self._events.truth(condition, looked)
-                    flags[at] &= ~outcome.false if entries[at].negative else outcome.true
-                for formula in entries[at].mixed:
-                    self._take_terms(seen, formula, looked, entries[at].part)
+                entry = entries[at]
+                outcome = self._events.truth(entry.event, looked)
+                flags[at] = ~outcome.false if entry.negative else outcome.true
+                for atom in atoms(entry.mixed):
+                    self._take_term(seen, atom, looked, entry.part)
             packed = np.packbits(flags, axis=0, bitorder="little")
             seen.bits[under] |= np.ascontiguousarray(packed.T).view(np.uint64)
         seen.done[rows] = True
 
-    def _take_terms(self, seen: _Seen, formula: Formula, looked: Rows, part: int) -> None:
-        """Keep what the mixed part of an entry looks at in events."""
-        match formula:
-            case Not() | AllOf() | AnyOf():
-                for arg in parts(formula):
-                    self._take_terms(seen, arg, looked, part)
+    def _take_term(self, seen: _Seen, atom: Formula, looked: Rows, part: int) -> None:
+        """Keep what an atom of the mixed part of an entry looks at in events."""
+        match atom:
             case OfBoth():
-                arrays = self._term(formula, part).of_events(looked)
+                arrays = self._term(atom, part).of_events(looked)
                 if len(looked.rows) == len(seen.batch):
-                    seen.terms[id(formula)] = arrays
+                    seen.terms[id(atom)] = arrays
                     return
-                kept = seen.terms.setdefault(id(formula), [np.zeros(len(seen.batch), one.dtype) for one in arrays])
+                kept = seen.terms.setdefault(id(atom), [np.zeros(len(seen.batch), one.dtype) for one in arrays])
                 for whole, one in zip(kept, arrays, strict=True):
                     whole[looked.rows] = one
             case OfClient():
                 pass
-            case leaf:
-                held = seen.truths.setdefault(id(leaf), constant(None, len(seen.batch)))
-                for whole, one in zip(held, self._events.truth(leaf, looked), strict=True):
+            case _:
+                held = seen.truths.setdefault(id(atom), constant(None, len(seen.batch)))
+                for whole, one in zip(held, self._events.truth(atom, looked), strict=True):
                     whole[looked.rows] = one
 
     def _term(self, term: OfBoth, part: int) -> Mixed:
@@ -278,50 +283,36 @@ class CompiledStages:
         begin = choices.starts[classes]
         count = choices.starts[classes + 1] - begin
         if (count == 1).all():
-            return self._all_hold(seen, entry.mixed, events, begin, choices, sure=not entry.negative)
+            return self._counts(seen, entry, events, begin, choices)
         run, place = expand(begin, count)
-        ok = self._all_hold(seen, entry.mixed, events[run], place, choices, sure=not entry.negative)
         found = np.zeros(len(events), np.bool_)
-        found[run[ok]] = True
+        found[run[self._counts(seen, entry, events[run], place, choices)]] = True
         return found
 
-    def _all_hold(
-        self, seen: _Seen, formulas: Sequence[Formula], events: Ints, places: Ints, choices: Choices, *, sure: bool
-    ) -> Flags:
-        """Each formula is put only to the pairs for which those before it hold."""
-        flags = np.ones(len(events), np.bool_)
-        left: Ints | None = None
-        for formula in formulas:
-            if left is None:
-                flags = self._holds(seen, formula, events, places, choices, sure=sure)
-            else:
-                flags[left] = self._holds(seen, formula, events[left], places[left], choices, sure=sure)
-            left = np.flatnonzero(flags)
-            if len(left) == 0:
-                break
-        return flags
+    def _counts(self, seen: _Seen, entry: PolicyEntry, events: Ints, places: Ints, choices: Choices) -> Flags:
+        """For which pairs of event and choice is the mixed part true, or, if the entry is negative, not false?"""
 
-    def _holds(
-        self, seen: _Seen, formula: Formula, events: Ints, places: Ints, choices: Choices, *, sure: bool
-    ) -> Flags:
-        """Is a formula true, or, if that need not be sure, not false?"""
-        match formula:
-            case Not(arg):
-                return ~self._holds(seen, arg, events, places, choices, sure=not sure)
-            case AllOf(args):
-                return self._all_hold(seen, args, events, places, choices, sure=sure)
-            case AnyOf(args):
-                inverse = tuple(Not(arg) for arg in args)
-                return ~self._all_hold(seen, inverse, events, places, choices, sure=not sure)
+        def atom(part: Formula, need: Flags) -> Truth:
+            at = np.flatnonzero(need)
+            if len(at) == len(need):
+                return self._atom(seen, part, events, places, choices)
+            whole = constant(None, len(need))
+            whole.true[at], whole.false[at] = self._atom(seen, part, events[at], places[at], choices)
+            return whole
+
+        outcome = kleene(entry.mixed, atom, np.ones(len(events), np.bool_))
+        return ~outcome.false if entry.negative else outcome.true
+
+    def _atom(self, seen: _Seen, atom: Formula, events: Ints, places: Ints, choices: Choices) -> Truth:
+        match atom:
             case OfClient(column):
                 truths = choices.truths[column][places]
-                counts: Flags = truths == terms.TRUE if sure else truths != terms.FALSE
-                return counts
+                return Truth(truths == terms.TRUE, truths == terms.FALSE)
             case OfBoth():
-                return self._terms[id(formula)][1].holds(seen.terms[id(formula)], events, places, sure=sure)
-            case leaf:
-                held = seen.truths[id(leaf)]
-                return held.true[events] if sure else ~held.false[events]
+                return self._terms[id(atom)][1].truth(seen.terms[id(atom)], events, places)
+            case _:
+                held = seen.truths[id(atom)]
+                return Truth(held.true[events], held.false[events])
 
 
 def _cut_behind(hits: Words, ends: Words) -> None:

@@ -1,25 +1,20 @@
 """How far the ledger has come, for the data source, which asks before every micro-batch.
 
-Guarantees: the same answers as `Ledger`. Every start of a streaming query starts a Python process for its source; for
-the embedded ledger this reads the file with SQLite alone, as loading the database library takes that process longer
-than everything else it does.
+Guarantees: the same answers as `Ledger`, read from its file with SQLite alone: loading the database library would take
+the Python process that Spark starts for a source longer than everything else it does.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
 
 from headgate.model.errors import NotFound
 from headgate.pipeline.log.sqlite_files import BUSY_SECONDS, failures
 
-if TYPE_CHECKING:
-    from headgate.ledger import Ledger
 
-
-class FileTail:
-    """The end of a ledger in a SQLite file."""
+class LedgerTail:
+    """The end of the ledger in a file."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
@@ -47,33 +42,3 @@ class FileTail:
     def close(self) -> None:
         """Let go of the file."""
         self._db.close()
-
-
-class ServerTail:
-    """The end of a ledger in another database."""
-
-    def __init__(self, url: str) -> None:
-        from headgate.ledger import Ledger
-
-        self._ledger: Ledger = Ledger.open(url)
-
-    @property
-    def version(self) -> int:
-        """The latest committed version."""
-        return self._ledger.version
-
-    def asks_history(self, after: int, through: int) -> bool:
-        """Did a subscription that asks for history begin in `(after, through]`?"""
-        return any(s.history for s in self._ledger.subscriptions(after, through).opened)
-
-    def close(self) -> None:
-        """Let go of the connection."""
-        self._ledger.close()
-
-
-LedgerTail: TypeAlias = FileTail | ServerTail
-
-
-def open_tail(where: str) -> LedgerTail:
-    """The end of the ledger at a path or URL."""
-    return ServerTail(where) if "://" in where else FileTail(Path(where))

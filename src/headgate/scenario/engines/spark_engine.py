@@ -12,6 +12,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import cached_property
 from pathlib import Path
@@ -60,6 +61,23 @@ _UNPACED: Final = sys.maxsize
 """How much may be asked for: the clock of a story may stand, so that all of it is one minute."""
 
 
+class StoryDomain(Domain):
+    """A domain whose versions have the narrator's notes, where there are any."""
+
+    note = ""
+
+    def commit(
+        self,
+        batch: Batch,
+        *,
+        expect: int | None = None,
+        rebase: Callable[[State], Batch] | None = None,
+        check: Callable[[State], None] | None = None,
+    ) -> int:
+        """Apply a batch; returns its version."""
+        return super().commit(replace(batch, note=self.note or batch.note), expect=expect, rebase=rebase, check=check)
+
+
 class DomainStage(LocalStage):
     """A domain in a directory, of which everything is asked by the functions that its gateways ask (`commands`).
 
@@ -68,9 +86,7 @@ class DomainStage(LocalStage):
 
     def __init__(self, scenario: story.Scenario, directory: Path, now: datetime = EPOCH) -> None:
         super().__init__(scenario, now)
-        self.domain = Domain.create(directory, self.clock, administrator=story.ADMINISTRATOR)
-        self.note = ""
-        """What versions say of themselves that are made by a batch."""
+        self.domain = StoryDomain.create(directory, self.clock, administrator=story.ADMINISTRATOR)
         self.events: list[Event] = []
         self.publisher = LocalPublisher(self.domain, advertise=False)  # `versions:` are those of the file's own steps
         self.follower = Follower(self.domain)
@@ -139,7 +155,7 @@ class DomainStage(LocalStage):
 
     def commit(self, batch: Batch) -> None:
         """The next version."""
-        self.ledger.change(batch.author, batch.changes, batch.note or self.note)
+        self.ledger.change(batch.author, batch.changes, batch.note)
 
     def expire(self, at: datetime) -> None:  # noqa: ARG002 - the clock says it
         """The domain lets fall what has ended; a moment of the story is a version, even if nothing has."""

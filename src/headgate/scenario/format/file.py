@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +26,7 @@ from headgate.scenario.format.narration import StoryNames
 from headgate.scenario.format.register import StoryRegister, read_peers
 from headgate.scenario.format.steps import read_reason, read_steps
 from headgate.scenario.format.story import ADMINISTRATOR, Expect, Expected, Scenario
-from headgate.scenario.format.yamlfile import TEXT, Scalar, YamlFields, YamlNode, load_yaml
+from headgate.scenario.format.yamlfile import TEXT, YamlFields, YamlNode, load_yaml
 
 _KEYS: Final = (
     *reading.POLICY_KEYS,
@@ -41,18 +40,13 @@ _KEYS: Final = (
 )
 
 
-def load(path: Path, allowed: Allowed = EVERYTHING, keys_of: Mapping[str, str] | None = None) -> Scenario:
-    """The scenario of a file; the modules of its predicates run, unless something else is said.
-
-    `keys_of` gives principals keys as if the file had said so.
-    """
+def load(path: Path, allowed: Allowed = EVERYTHING) -> Scenario:
+    """The scenario of a file; the modules of its predicates run, unless something else is said."""
     root = load_yaml(path)
     if not isinstance(root.data, dict) or "headgate" not in root.data:
         raise BadScenario("it is not a scenario", place=str(root.place), remedy="a scenario begins with `headgate: 1`")
     reading.check_format(root.data["headgate"])
     top = root.fields(_KEYS)
-    if keys_of:
-        top["principals"] = _with_keys(top["principals"], keys_of)
     title = top.maybe("title", TEXT, path.stem)
     ids = reading.RuleIds(root)
     registered, functions = reading.read_predicates(top, path.parent, path.parent, allowed)
@@ -90,18 +84,6 @@ def load(path: Path, allowed: Allowed = EVERYTHING, keys_of: Mapping[str, str] |
         lines=tuple(map(named.line, register.lines)),
         narration=named.narration(top["story"]) if "story" in top else None,
     )
-
-
-def _with_keys(principals: YamlNode, keys_of: Mapping[str, str]) -> YamlNode:
-    """The principals with these keys."""
-    entries: dict[Scalar, YamlNode] = {}
-    for name, node in principals.mapping().items():
-        fields: dict[Scalar, YamlNode] = {}
-        fields.update({} if node.data is None else node.mapping())
-        if name in keys_of:
-            fields["key"] = replace(node, data=keys_of[name])
-        entries[name] = replace(node, data=fields)
-    return replace(principals, data=entries)
 
 
 def _values(top: YamlFields, state: State) -> Iterator[str]:

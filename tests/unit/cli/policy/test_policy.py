@@ -409,3 +409,11 @@ def test_attributes_are_private_by_the_files(files: Path, run: Run) -> None:
         assert ledger.state(0).private == frozenset()
     (files / "pay.yaml").unlink()
     assert "the attribute `$salary` of principals is no longer private" in words(run("plan", str(files)))
+
+
+def test_warnings_past_the_most_that_are_shown_are_counted(files: Path, run: Run) -> None:
+    groups = ", ".join(f"group{n}: [value{n}]" for n in range(60))
+    change(files, "groups: {", f"groups: {{{groups}, ")
+    said = run("check", str(files)).output
+    assert said.count("is no principal") == 50
+    assert "and 10 more; `--json` has them all" in said

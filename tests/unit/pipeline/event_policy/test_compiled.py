@@ -45,7 +45,7 @@ from headgate.model.values import Value, micros
 from headgate.pipeline.admission.admission import Admission
 from headgate.pipeline.event_policy import clients as policy_clients
 from headgate.pipeline.event_policy import events as policy_events
-from headgate.pipeline.event_policy.events import NULL, Relation
+from headgate.pipeline.event_policy.events import Relation
 from headgate.pipeline.index import build as profiles
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.log.codec import layouts
@@ -540,17 +540,14 @@ def test_a_relation_holds_the_tuples_of_its_rows(data: st.DataObject) -> None:
     with patch.object(policy_events, "MAX_TABLE", data.draw(st.sampled_from((1, 100)))):
         relation = Relation(rows, given, parts)
     asked = data.draw(st.lists(st.tuples(some, some, some), min_size=1, max_size=6))
-    codes = [
-        np.array([relation.code(at, [one[place] for place in part]) for one in asked], np.int32)
-        for at, part in enumerate(parts)
-    ]
+    codes = [np.array(relation.codes(at, asked, part), np.int32) for at, part in enumerate(parts)]
+    found = relation.truth(codes)
     places = [place for part in parts for place in part]
-    for one, is_in in zip(asked, relation.found(codes), strict=True):
+    for at, one in enumerate(asked):
         wanted = {place: one[place] for place in places} | given
-        expected = any(all(alike(row[at], value) for at, value in wanted.items()) for row in rows)
-        assert is_in == expected
-    nulls = [any(one[place] is None for place in parts[0]) for one in asked]
-    assert (codes[0] == NULL).tolist() == nulls
+        expected = any(all(alike(row[place], value) for place, value in wanted.items()) for row in rows)
+        unknown = any(one[place] is None for place in places)
+        assert (found.true[at], found.false[at]) == ((False, False) if unknown else (expected, not expected))
 
 
 def alike(a: Value, b: Value) -> bool:

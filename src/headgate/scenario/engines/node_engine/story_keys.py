@@ -34,19 +34,21 @@ _KEY: Final = "did:key:"
 class StoryKeys:
     """Who holds which key in a story."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, keys: Mapping[str, PrivateKey] | None = None) -> None:
+        """`keys`: those that the ledger is told of, by whom it knows; without them it knows everyone's."""
         self._policy = scenario.policy
         self._statements = scenario.statements
         self._forged = scenario.forged
         names = [change.name for change in scenario.policy.changes if isinstance(change, ledger.DeclarePrincipal)]
         self.administrator = OURSELVES if OURSELVES in names else ADMINISTRATOR
         """The domain's own principal: the one that the file declares as such, if it does."""
-        self._keys = {name: PrivateKey.generate() for name in dict.fromkeys([self.administrator, *names])}
+        given = dict.fromkeys([self.administrator, *names])
+        self._keys = dict(keys) if keys is not None else {name: PrivateKey.generate() for name in given}
         self.principals = tuple(self._keys)
-        self._keys[ADMINISTRATOR] = self._keys[self.administrator]
+        self._keys[ADMINISTRATOR] = self.key(self.administrator)
         for change in scenario.policy.changes:
             if isinstance(change, ledger.SetKey) and change.key is not None:
-                self._keys[change.key] = self._keys[change.principal]
+                self._keys[change.key] = self.key(change.principal)
 
     def principal(self, name: str) -> str:
         """What a principal of the file is called at the node."""
