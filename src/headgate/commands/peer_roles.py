@@ -19,7 +19,7 @@ from datetime import datetime
 from typing import Any, Final, get_args
 
 from headgate.commands.commit import KnownState, commit, submit
-from headgate.commands.role_certificates import Asker, records_of, said_role
+from headgate.commands.role_certificates import Asker, records_of, said_place, said_role
 from headgate.commands.roles import RoleService, key_of, wrong_place
 from headgate.commands.statements import holder
 from headgate.decide.apply import apply
@@ -69,7 +69,7 @@ class RecordWatching:
         """The memberships of a certificate of ours that is good; their records are followed from now on."""
         self.roles.pace_following(asker)
         state, certificates = self.follower.state, self.roles.certificates
-        if claimed := certificates.service_of(certificate):  # what claims none is refused by its form
+        if claimed := said_place(certificate).service:  # what claims none is refused by its form
             self._check_may_follow(asker, claimed)
         shown = Asker(holder(state, subject) or "", subject)
         held = certificates.memberships(certificate, shown, None, state, self.clock())

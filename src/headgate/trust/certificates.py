@@ -329,7 +329,7 @@ def issue_revocations(issuer: PrivateKey, *, number: int, revoked: Collection[st
 
 def said_issuer(text: str) -> str:
     """Whose list a text says it is. Nothing is verified: it tells whether a large list is worth reading at all."""
-    match = _ISSUER.search(said_payload(text, REVOCATIONS))
+    match = _ISSUER.search(said_payload(text, REVOCATIONS.limit))
     if match is None:
         raise bad("missing-claim", "the list does not say `iss` as it is written")
     return match[1].decode("ascii")

@@ -32,7 +32,7 @@ from headgate.model.errors import BadConfig, BadDefinition, BadKey, Damaged, Hea
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_ROLE_KEYS, MAX_ROLE_KEYS_BYTES, MAX_ROLE_KEYS_SECONDS
 from headgate.model.values import EPOCH, brief, render_timestamp
 from headgate.trust import claims as claim
-from headgate.trust.claims import bad, key_of
+from headgate.trust.claims import Claim, ClaimTable, bad, key_of
 from headgate.trust.keys import (
     PrivateKey,
     PublicKey,
@@ -54,7 +54,6 @@ LONGEST: Final[Mapping[Use, timedelta]] = {
 }
 """How long what a key signs may be good."""
 _GOOD_FOR: Final = timedelta(seconds=MAX_ROLE_KEYS_SECONDS)
-_ENTRIES: Final = frozenset({"kid", "use", "from", "until", "end"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +122,7 @@ def issue_role_keys(
         "number": number,
         "iat": seconds_of(now),
         "exp": seconds_of(now + good_for),
-        "keys": [_rolling_to_json(one) for one in sorted(keys, key=lambda one: (one.use, one.start, one.kid))],
+        "keys": [_ROLLING.dump(one) for one in sorted(keys, key=lambda one: (one.use, one.start, one.kid))],
     }
     return ROLE_KEYS.issue(domain, claims)
 
@@ -150,7 +149,7 @@ def _role_keys(signed: Signed) -> RoleKeys:
         raise bad("bad-claim", "the document ends before it is issued", "let `exp` be later than `iat`")
     if until - issued > _GOOD_FOR:
         raise bad("too-long", f"the keys are good for longer than MAX_ROLE_KEYS_SECONDS ({MAX_ROLE_KEYS_SECONDS})")
-    listed = [_rolling_key(one) for one in claim.listed(claims["keys"], "keys", 0, MAX_ROLE_KEYS)]
+    listed = [_ROLLING.load_object(one, "keys") for one in claim.listed(claims["keys"], "keys", 0, MAX_ROLE_KEYS)]
     keys = {one.kid: one for one in listed}
     if len(keys) != len(listed):
         raise bad("bad-claim", "`keys` names one twice")
@@ -180,24 +179,22 @@ def check_newer(newer: RoleKeys, known: RoleKeys) -> None:
         raise StaleList(f"two documents with number `{newer.number}` say different things", remedy="roll the keys")
 
 
-def _rolling_key(given: object) -> RollingKey:
-    fields = claim.mapped(given, "keys", len(_ENTRIES))
-    if fields.keys() != _ENTRIES:
-        odd = min(fields.keys() ^ _ENTRIES)
-        raise bad("bad-claim", f"a rolling key does not say `{brief(odd)}`, or should not", ", ".join(sorted(_ENTRIES)))
-    use = fields["use"]
-    if use not in USES:
-        raise bad("bad-claim", f"`{brief(use)}` is no use of a rolling key", ", ".join(USES))
-    times = (claim.time(fields[name], name) for name in ("from", "until", "end"))
-    try:
-        return RollingKey(key_of(fields["kid"], "kid"), use, *times)
-    except BadDefinition as error:
-        raise bad("bad-claim", error.message) from None
+def _use(given: object, what: str) -> object:
+    if given not in USES:
+        raise bad("bad-claim", f"`{brief(given)}` is no {what} of a rolling key", ", ".join(USES))
+    return given
 
 
-def _rolling_to_json(one: RollingKey) -> dict[str, Any]:
-    times = {"from": one.start, "until": one.until, "end": one.end}
-    return {"kid": one.kid, "use": one.use, **{name: seconds_of(time) for name, time in times.items()}}
+_ROLLING: Final = ClaimTable(
+    RollingKey,
+    {
+        "kid": Claim("key", key_of, lambda key: key.did),
+        "use": Claim("use", _use),
+        "from": Claim("start", claim.time, seconds_of),
+        "until": Claim("until", claim.time, seconds_of),
+        "end": Claim("end", claim.time, seconds_of),
+    },
+)
 
 
 # -- where the table is kept -----------------------------------------------------------------------------------
@@ -489,7 +486,7 @@ def _written(table: KeyTable, domain: PublicKey) -> bytes:
 
 def _key_to_json(one: OwnKey) -> dict[str, Any]:
     secret = None if one.private is None else one.private.native().private_bytes_raw().hex()
-    return {**_rolling_to_json(one.public), "forget": seconds_of(one.forget), "secret": secret}
+    return {**_ROLLING.dump(one.public), "forget": seconds_of(one.forget), "secret": secret}
 
 
 def _parsed(data: bytes, domain: PublicKey, name: str) -> KeyTable:
@@ -514,7 +511,7 @@ def _parsed(data: bytes, domain: PublicKey, name: str) -> KeyTable:
 
 
 def _own_key(fields: Any) -> OwnKey:
-    public, forget = _rolling_key({name: fields[name] for name in _ENTRIES}), claim.time(fields["forget"], "forget")
+    public, forget = _ROLLING.load(fields), claim.time(fields["forget"], "forget")
     if fields["secret"] is None:
         return OwnKey(public, None, forget)
     if len(fields["secret"]) != _SECRET_CHARS:

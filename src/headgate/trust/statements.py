@@ -106,7 +106,7 @@ def open_statement(text: str, form: Form, find: KeyFinder | None = None) -> Sign
     """
     # 1. Size.
     # 2. Three parts, each the one way to write its bytes.
-    header, payload, signature = (_decoded(part) for part in _parts(text, form))
+    header, payload, signature = (_decoded(part) for part in _parts(text, form.limit))
     # 3. Header: this kind of statement, this algorithm and nothing else.
     named = _object(header, "header")
     _check_header(named, form)
@@ -126,14 +126,22 @@ def open_statement(text: str, form: Form, find: KeyFinder | None = None) -> Sign
     return Signed(claims["iss"], claims, digest_of(text), named.get("kid", ""))
 
 
-def said_payload(text: str, form: Form) -> bytes:
+def said_payload(text: str, limit: int) -> bytes:
     """What a statement says, in bytes that nobody has vouched for."""
-    return _decoded(_parts(text, form)[1])
+    return _decoded(_parts(text, limit)[1])
 
 
-def _parts(text: str, form: Form) -> list[str]:
-    if len(text) > form.limit:
-        raise bad("too-large", f"the statement is longer than {form.limit} bytes", "split what it says")
+def said_claims(text: str) -> dict[str, Any]:
+    """What a statement says, and nobody has vouched for; nothing, if it is no statement."""
+    try:
+        return _object(said_payload(text, MAX_STATEMENT_BYTES), "payload")
+    except BadStatement:
+        return {}
+
+
+def _parts(text: str, limit: int) -> list[str]:
+    if len(text) > limit:
+        raise bad("too-large", f"the statement is longer than {limit} bytes", "split what it says")
     parts = text.split(".", 3)
     if len(parts) != 3:
         raise bad(
