@@ -72,7 +72,7 @@ class RecordWatching:
         if claimed := said_place(certificate).service:  # what claims none is refused by its form
             self._check_may_follow(asker, claimed)
         shown = Asker(holder(state, subject) or "", subject)
-        held = certificates.memberships(certificate, shown, None, state, self.clock())
+        held = certificates.memberships(certificate, shown, state, self.clock())
         if len({one.place for one in held}) != 1:
             raise wrong_place("the certificate is of several places")
         return held, self._follow(asker, held[0].service, {one.record: True for one in held})

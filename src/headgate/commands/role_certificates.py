@@ -159,21 +159,19 @@ class RoleCertificates:
             raise RoleDenied(
                 "a revocation certificate is no credential", failure="misuse", details={"reason": "wrong-type"}
             )
-        return tuple(one.id for one in self.memberships(text, asker, None, state, now))
+        return tuple(one.id for one in self.memberships(text, asker, state, now))
 
-    def memberships(
-        self, text: str, asker: Asker, instance: ServiceInstance | None, state: State, now: datetime
-    ) -> list[Membership]:
-        """The memberships in force that a certificate embodies: of any place of this domain, or of this one."""
-        where = said_place(text) if instance is None else instance
-        listed, records = _said_roles(text), records_of(state)
+    def memberships(self, text: str, asker: Asker, state: State, now: datetime) -> list[Membership]:
+        """The memberships in force that a certificate embodies, of any place of this domain."""
+        where, listed, records = said_place(text), _said_roles(text), records_of(state)
         standing = [one for one in listed if records(one.ref) is True] or listed[:1] or [HeldRole("", (), 0)]
         judge, typ = self._judge(now), _role_typ(text)
         held = [
             judge.validate(text, asker.did, WantedRole(where, one.role, one.args, typ), records, now).held
             for one in standing
         ]
-        memberships = [mine for one in held for mine in held_as(state, asker.principal, one.ref)]
+        refs = [one.ref for one in held]
+        memberships = [mine for ref in refs for mine in state.roles.held_by(asker.principal) if mine.record == ref]
         if not memberships:
             raise RoleDenied(
                 "the certificate embodies nothing that you hold here", failure="revocation", remedy="enter it again"
@@ -222,11 +220,6 @@ def records_of(state: State) -> States:
         return False if magic_of(ref) <= state.version else None  # references are never used again
 
     return known
-
-
-def held_as(state: State, principal: str, ref: Reference) -> list[Membership]:
-    """The memberships of a principal that rest on a record."""
-    return [one for one in state.roles.held_by(principal) if one.record == ref]
 
 
 def _times(now: datetime, lasting: timedelta, ends: Sequence[datetime], id: str) -> tuple[datetime, datetime]:

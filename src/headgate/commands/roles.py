@@ -179,7 +179,7 @@ class RoleService:
             held = [_membership(state, id, asker.principal)]
         else:
             assert certificate is not None
-            held = self.certificates.memberships(certificate, asker, None, state, now)
+            held = self.certificates.memberships(certificate, asker, state, now)
         if any(one.service in state.roles.peers for one in held):
             raise wrong_place(f"`{brief(service)}` is a service of another domain", "ask it for a fresh certificate")
         if any(one.service != service for one in held):

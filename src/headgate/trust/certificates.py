@@ -1,8 +1,8 @@
 """Authorisation certificates, revocation lists and successions of keys (Capabilities II.D, III, V.C).
 
-Guarantees: `verify_certificate`, `verify_revocations` and `verify_succession` are the only ways from text to such a
-statement. A certificate is the five-tuple of SPKI. Delegation is false unless it is said. An authority says neither
-more nor less than it is read as: an entry that is not understood refuses the whole.
+Guarantees: the `verify` of each kind is the only way from text to such a statement. A certificate is the five-tuple of
+SPKI. Delegation is false unless it is said. An authority says neither more nor less than it is read as: an entry that
+is not understood refuses the whole.
 A list is all that its issuer has taken back, and one older than a known one is never taken for news: a number only
 grows, and a list that says something else has another number.
 In a succession the old key names the new one and signs, and the new key has agreed: nobody can make a stranger's key
@@ -48,12 +48,8 @@ from headgate.trust.keys import PrivateKey, PublicKey, Random, base64url, from_b
 from headgate.trust.statements import (
     Signed,
     StatementKind,
-    Verifier,
     audience_of,
-    check,
-    check_issued,
     open_statement,
-    read_through,
     said_payload,
     seconds_of,
     times_of,
@@ -88,24 +84,6 @@ def issue_certificate(
         "authority": [_authority_to_json(one) for one in authority],
     }
     return CERTIFICATE.issue(issuer, claims)
-
-
-def verify_certificate(
-    text: str,
-    *,
-    audience: str | None,
-    now: datetime | None = None,
-    shown: datetime | None = None,
-    verifier: Verifier | None = None,
-) -> Certificate:
-    """The certificate of a text, issued by the time at which it is `shown`.
-
-    Without `now` it may be over, or yet to begin: chains decide on that.
-    """
-    read = read_through(verifier, text, CERTIFICATE.read)
-    if shown is not None:
-        check_issued(read, shown)
-    return check(read, audience=audience, now=now)
 
 
 def new_id(random: Random = secrets.token_bytes) -> str:
@@ -258,16 +236,6 @@ def consent_to(old: PublicKey, new: PrivateKey) -> str:
     return base64url(new.sign(_consent(old.did, new.public.did)))
 
 
-def verify_succession(
-    text: str, *, now: datetime | None = None, known: Succession | None = None, verifier: Verifier | None = None
-) -> Succession:
-    """The succession of a text, no older than the one that is known."""
-    succession = SUCCESSION.verify(text, now=now, verifier=verifier)
-    if known is not None:
-        check_later(succession, known)
-    return succession
-
-
 def _succession(signed: Signed) -> Succession:
     claims = signed.claims
     new = key_name(claims["sub"], "sub")
@@ -281,14 +249,6 @@ def _succession(signed: Signed) -> Succession:
         return Succession(signed.issuer, new, claim.whole(claims["number"], "number"), until)
     except BadDefinition as error:
         raise bad("bad-claim", error.message, error.remedy) from None
-
-
-SUCCESSION: Final = StatementKind(
-    "hg-successor+jwt",
-    frozenset({"iss", "sub", "number", "iat", "consent"}),
-    frozenset({"until"}),
-    made_of=_succession,
-)
 
 
 def check_later(newer: Succession, known: Succession) -> None:
@@ -305,6 +265,16 @@ def check_later(newer: Succession, known: Succession) -> None:
         raise bad("stale", f"two successions with number `{newer.number}` say different things")
     if known.until is not None and (newer.until is None or newer.until > known.until):
         raise bad("later-end", f"`{newer.old}` has an end already, which is only ever brought forward")
+
+
+SUCCESSION: Final = StatementKind(
+    "hg-successor+jwt",
+    frozenset({"iss", "sub", "number", "iat", "consent"}),
+    frozenset({"until"}),
+    made_of=_succession,
+    called="the succession is",
+    check_newer=check_later,
+)
 
 
 def _agreed(old: str, new: str, consent: str) -> bool:
@@ -335,18 +305,6 @@ def said_issuer(text: str) -> str:
     return match[1].decode("ascii")
 
 
-def verify_revocations(
-    text: str, *, issuer: str | None = None, now: datetime | None = None, known: RevocationList | None = None
-) -> RevocationList:
-    """The list of a text: of this issuer, not from the future, and no older than the one that is known."""
-    listed = REVOCATIONS.verify(text, now=now)
-    if issuer is not None and listed.issuer != issuer:
-        raise bad("wrong-issuer", f"the list is of `{listed.issuer}`, not of `{issuer}`")
-    if known is not None:
-        check_newer(listed, known)
-    return listed
-
-
 def _revocations(signed: Signed) -> RevocationList:
     claims = signed.claims
     ids = [claim.identifier(one, "revoked") for one in claim.listed(claims["revoked"], "revoked", 0, MAX_REVOKED)]
@@ -356,11 +314,6 @@ def _revocations(signed: Signed) -> RevocationList:
     return RevocationList(
         signed.issuer, claim.whole(claims["number"], "number"), claim.time(claims["iat"], "iat"), revoked
     )
-
-
-REVOCATIONS: Final = StatementKind(
-    "hg-revocation+jwt", frozenset({"iss", "number", "iat", "revoked"}), limit=MAX_LIST_BYTES, made_of=_revocations
-)
 
 
 def check_newer(newer: RevocationList, known: RevocationList) -> None:
@@ -378,3 +331,13 @@ def check_newer(newer: RevocationList, known: RevocationList) -> None:
         )
     if newer.number == known.number and newer.issued < known.issued:
         raise StaleList("the same list was issued again since", remedy="ask its issuer for the newest")
+
+
+REVOCATIONS: Final = StatementKind(
+    "hg-revocation+jwt",
+    frozenset({"iss", "number", "iat", "revoked"}),
+    limit=MAX_LIST_BYTES,
+    made_of=_revocations,
+    called="the list is",
+    check_newer=check_newer,
+)

@@ -27,14 +27,7 @@ from headgate.model.changes import Batch, Change, Present, Revoke, Succeed
 from headgate.model.errors import BadStatement, BrokerNotTrusted, HeadgateError, TooLarge
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.trust.certificates import (
-    CERTIFICATE,
-    REVOCATIONS,
-    SUCCESSION,
-    verify_certificate,
-    verify_revocations,
-    verify_succession,
-)
+from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, SUCCESSION
 from headgate.trust.identities import CROSSING, IDENTITY, Crossing
 from headgate.trust.statements import Verifier, check, read_through
 
@@ -87,11 +80,11 @@ def open_presented(
 def _opened(text: str, audience: str | None, now: datetime, verifier: Verifier | None) -> Statement:
     kind = said_kind(text)
     if kind == CERTIFICATE.typ:
-        return verify_certificate(text, audience=audience, shown=now, verifier=verifier)
+        return CERTIFICATE.verify(text, audience=audience, shown=now, verifier=verifier)
     if kind == SUCCESSION.typ:
-        return verify_succession(text, now=now, verifier=verifier)
+        return SUCCESSION.verify(text, now=now, verifier=verifier)
     if kind == REVOCATIONS.typ:
-        return verify_revocations(text, now=now)
+        return REVOCATIONS.verify(text, now=now)
     if kind == IDENTITY.typ:
         try:
             crossing = read_through(verifier, text, CROSSING.read)

@@ -1,6 +1,6 @@
 """Rolling keys of a domain's role services: the table that makes them, and the document that vouches for them.
 
-Guarantees: `verify_role_keys` is the only way from text to `RoleKeys`. The domain's own key signs the document, so that
+Guarantees: `ROLE_KEYS.verify` is the only way from text to `RoleKeys`. The domain's own key signs the document, so that
 it signs seldom, and a rolling key that is stolen soon signs for nothing. There are two tables in it: what is good for
 hours and what is good for months is signed by different keys (OASIS 4.4), and none of one table passes in the other. A
 document older than a known one is never taken for news, and none is good for longer than MAX_ROLE_KEYS_SECONDS.
@@ -14,9 +14,7 @@ is signed (`role_statements`).
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,20 +26,12 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from headgate.model import errors, limits
-from headgate.model.errors import BadConfig, BadDefinition, BadKey, Damaged, HeadgateError, NotFound, StaleList
+from headgate.model.errors import BadDefinition, BadKey, Damaged, HeadgateError, NotFound, StaleList
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_ROLE_KEYS, MAX_ROLE_KEYS_BYTES, MAX_ROLE_KEYS_SECONDS
 from headgate.model.values import EPOCH, brief, render_timestamp
 from headgate.trust import claims as claim
 from headgate.trust.claims import Claim, ClaimTable, bad, key_of
-from headgate.trust.keys import (
-    PrivateKey,
-    PublicKey,
-    Random,
-    check_directory,
-    read_secret,
-    sync_directory,
-    write_secret,
-)
+from headgate.trust.keys import PrivateKey, PublicKey, Random, alone_in, check_directory, read_secret, replace_file
 from headgate.trust.statements import Signed, StatementKind, seconds_of
 
 Use: TypeAlias = Literal["short", "long"]
@@ -127,21 +117,6 @@ def issue_role_keys(
     return ROLE_KEYS.issue(domain, claims)
 
 
-def verify_role_keys(
-    text: str, *, domain: str | None = None, now: datetime | None = None, known: RoleKeys | None = None
-) -> RoleKeys:
-    """The keys of a document: of this domain, good at this time, and no older than the document that is known."""
-    # 1. to 8. are those of `StatementKind.verify`.
-    keys = ROLE_KEYS.verify(text, now=now)
-    # 9. Whose keys they are.
-    if domain is not None and keys.domain != domain:
-        raise bad("wrong-issuer", f"the keys are of `{keys.domain}`, not of `{domain}`")
-    # 10. News.
-    if known is not None:
-        check_newer(keys, known)
-    return keys
-
-
 def _role_keys(signed: Signed) -> RoleKeys:
     claims = signed.claims
     issued, until = claim.time(claims["iat"], "iat"), claim.time(claims["exp"], "exp")
@@ -158,14 +133,6 @@ def _role_keys(signed: Signed) -> RoleKeys:
     return RoleKeys(signed.issuer, claim.whole(claims["number"], "number"), issued, until, MappingProxyType(keys))
 
 
-ROLE_KEYS: Final = StatementKind(
-    "hg-role-keys+jwt",
-    frozenset({"iss", "number", "iat", "exp", "keys"}),
-    limit=MAX_ROLE_KEYS_BYTES,
-    made_of=_role_keys,
-)
-
-
 def check_newer(newer: RoleKeys, known: RoleKeys) -> None:
     """Refuse a document that is older than a known one of the same domain, or says otherwise under its number."""
     if newer.domain != known.domain:
@@ -177,6 +144,16 @@ def check_newer(newer: RoleKeys, known: RoleKeys) -> None:
         )
     if newer.number == known.number and newer.keys != known.keys:
         raise StaleList(f"two documents with number `{newer.number}` say different things", remedy="roll the keys")
+
+
+ROLE_KEYS: Final = StatementKind(
+    "hg-role-keys+jwt",
+    frozenset({"iss", "number", "iat", "exp", "keys"}),
+    limit=MAX_ROLE_KEYS_BYTES,
+    made_of=_role_keys,
+    called="the keys are",
+    check_newer=check_newer,
+)
 
 
 def _use(given: object, what: str) -> object:
@@ -200,7 +177,6 @@ _ROLLING: Final = ClaimTable(
 # -- where the table is kept -----------------------------------------------------------------------------------
 
 FILE: Final = "role.keys"
-_LOCK_PAUSE: Final = 0.01
 
 
 class FileStore:
@@ -230,64 +206,32 @@ class FileStore:
         return read_secret(self.path, MAX_ROLE_KEYS_BYTES)
 
     def write(self, data: bytes) -> None:
-        """Put the file in its place whole, on disk; what a killed process left half-written is nobody's."""
-        passing = self.path.with_name(f"{FILE}.tmp")
-        try:
-            passing.unlink(missing_ok=True)
-            write_secret(passing, data)
-            self._make_later(passing)
-            passing.replace(self.path)
-            sync_directory(self.directory)
-        except OSError as error:
-            raise errors.StorageFull(
-                f"`{self.path}` cannot be written ({error.strerror})", remedy="make room"
-            ) from None
+        """Put the file in its place whole, on disk."""
+        replace_file(self.path, data.decode("ascii"), 0o600)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """One process at a time; the lock goes with a process that is killed."""
+        """One process at a time, in a directory that is made if there is none."""
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_directory(self.directory)
-            handle = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise BadKey(f"`{self.directory}` cannot be used ({error.strerror})") from None
-        try:
-            self._lock(handle)
+        with alone_in(self.directory, self._pause):
             yield
-        finally:
-            os.close(handle)
-
-    def _lock(self, handle: int) -> None:
-        for _ in range(limits.MAX_LOCK_TRIES):
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._pause(_LOCK_PAUSE)
-            else:
-                return
-        raise errors.StorageBusy(
-            f"another process holds `{self.directory}`", remedy="see whether it hangs, and try again"
-        )
-
-    def _make_later(self, passing: Path) -> None:
-        """Let each file be later than the one before, however coarse the clock of the disk: the stamp goes by it."""
-        if self.path.exists():
-            before, found = self.path.stat().st_mtime_ns, passing.stat().st_mtime_ns
-            if found <= before:
-                os.utime(passing, ns=(before + 1, before + 1))
 
 
 _FORMAT: Final = 1
-_SECOND: Final = timedelta(seconds=1)
 _SECRET_CHARS: Final = 64
-_MOST_PACED: Final = MAX_ROLE_KEYS // 4
-"""Keys of one use at a steady pace; the rest is room for clocks that jump and keys that are ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollingPace:
-    """A new key `every` so often; what it signs is good for `lasting` at most."""
+    """A new key `every` so often, in whole seconds; what it signs is good for `lasting` at most.
+
+    A key rolls before what it signed is over. All that are needed at one time leave room in the document, for clocks
+    that jump and keys that are ended.
+    """
 
     every: timedelta
     lasting: timedelta
@@ -340,8 +284,6 @@ class RollingTable:
         paces: Mapping[Use, RollingPace] = PACES,
         random: Random = secrets.token_bytes,
     ) -> None:
-        for use in USES:
-            _check_pace(use, paces[use])
         self._domain = domain
         self._store = store
         self._paces = paces
@@ -365,7 +307,7 @@ class RollingTable:
 
     def keys(self, now: datetime) -> RoleKeys:
         """The keys as others know them."""
-        return verify_role_keys(self.document(now), domain=self._domain.public.did, now=now)
+        return ROLE_KEYS.verify(self.document(now), issuer=self._domain.public.did, now=now)
 
     def end(self, kid: str, now: datetime) -> None:
         """Let a key that may be known to others count no more, and all that it signed with it."""
@@ -454,21 +396,6 @@ def _next(table: KeyTable, now: datetime) -> int:
 def _whole(now: datetime) -> datetime:
     """The time in whole seconds, rounded down, as statements say it."""
     return EPOCH + timedelta(seconds=seconds_of(now))
-
-
-def _check_pace(use: Use, pace: RollingPace) -> None:
-    if pace.every % _SECOND or pace.lasting % _SECOND:
-        raise BadConfig(f"the rolling keys `{use}` have a pace that is not in whole seconds")
-    if not _SECOND <= pace.every <= pace.lasting <= LONGEST[use]:
-        raise BadConfig(
-            f"the rolling keys `{use}` cannot roll every `{pace.every}` for what is good for `{pace.lasting}`",
-            remedy=f"a key rolls before what it signed is over, and that is good for `{LONGEST[use]}` at most",
-        )
-    if pace.lasting / pace.every > _MOST_PACED:
-        raise BadConfig(
-            f"rolling keys `{use}` every `{pace.every}` for what is good for `{pace.lasting}` are too many",
-            remedy=f"let at most {_MOST_PACED} be needed at one time",
-        )
 
 
 # -- writing and reading --------------------------------------------------------------------------------------

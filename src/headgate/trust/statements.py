@@ -76,6 +76,7 @@ class Read(Generic[T]):
     issued: datetime
     validity: Validity = Validity()  # noqa: RUF009 - frozen
     audience: tuple[str, ...] | None = None
+    issuer: str = ""
 
 
 # -- signing --------------------------------------------------------------------------------------------------
@@ -288,6 +289,9 @@ class StatementKind(Form, Generic[T]):
     """A form that its issuer's own key signs, and what its claims come to."""
 
     made_of: Callable[[Signed], T] = field(kw_only=True)
+    called: str = field(default="the statement is", kw_only=True)
+    check_newer: Callable[[T, T], None] | None = field(default=None, kw_only=True)
+    """Refuses one that is older than another of the same issuer, where there are such."""
 
     def issue(self, key: PrivateKey, claims: Mapping[str, Any]) -> str:
         """The text of a statement; nothing leaves here that would be refused elsewhere."""
@@ -300,14 +304,36 @@ class StatementKind(Form, Generic[T]):
         signed = open_statement(text, self)
         claims, value = signed.claims, self.made_of(signed)
         issued = claim.time(claims["iat"], "iat")
-        return Read(value, signed.digest, issued, claim.validity(claims), claim.audience(claims))
+        return Read(value, signed.digest, issued, claim.validity(claims), claim.audience(claims), signed.issuer)
 
     def verify(
-        self, text: str, *, audience: str | None = None, now: datetime | None = None, verifier: Verifier | None = None
+        self,
+        text: str,
+        *,
+        audience: str | None = None,
+        now: datetime | None = None,
+        shown: datetime | None = None,
+        issuer: str | None = None,
+        known: T | None = None,
+        verifier: Verifier | None = None,
     ) -> T:
-        """What a statement says, if it is for this audience and good at this time."""
+        """What a statement says, if it is for this audience, good `now`, of this issuer and no older than a known one.
+
+        Without `now` it may be over, or yet to begin, if only it was issued by the time at which it is `shown`.
+        """
         # 1. to 6. are those of `open_statement`; the claims are read in `made_of`; 7. and 8. are those of `check`.
-        return check(read_through(verifier, text, self.read), audience=audience, now=now)
+        read = read_through(verifier, text, self.read)
+        if shown is not None:
+            check_issued(read, shown)
+        value = check(read, audience=audience, now=now)
+        # 9. Whose it is.
+        if issuer is not None and read.issuer != issuer:
+            raise bad("wrong-issuer", f"{self.called} of `{read.issuer}`, not of `{issuer}`")
+        # 10. News.
+        if known is not None:
+            assert self.check_newer is not None, "nothing of this kind is older than another"
+            self.check_newer(value, known)
+        return value
 
 
 # -- claims that many kinds have ------------------------------------------------------------------------------

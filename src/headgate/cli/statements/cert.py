@@ -514,7 +514,7 @@ def _list_in(path: Path, issuer: str) -> RevocationList | None:
     if len(data) > MAX_LIST_BYTES + 1:
         raise errors.TooLarge(f"`{path}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})")
     with placed(str(path), exactly=True):
-        return signed.verify_revocations(data.decode("utf-8", "replace").strip(), issuer=issuer)
+        return signed.REVOCATIONS.verify(data.decode("utf-8", "replace").strip(), issuer=issuer)
 
 
 app = group(issue, show, verify, reduce, revoke)

@@ -25,8 +25,7 @@ import pyarrow as pa
 
 from headgate.commands.commit import KnownState
 from headgate.commands.expiry import StandingClock
-from headgate.commands.publishing.policy_rules import Unasked
-from headgate.commands.publishing.submissions import StoredAt, Submission, SubmissionOutcome
+from headgate.commands.publishing.submissions import StoredAt, Submission, SubmissionOutcome, Unasked
 from headgate.decide.rates import Rates
 from headgate.model.changes import Advertise, Batch
 from headgate.model.errors import (
