@@ -36,10 +36,9 @@ from headgate.node.logs import Log
 from headgate.roles.certificates.validation import CertificateFailure, States, Validator, WantedRole
 from headgate.trust import role_statements as statements
 from headgate.trust.certificates import new_id
-from headgate.trust.presented import said_kind
 from headgate.trust.role_keys import FileStore, RollingTable
 from headgate.trust.role_statements import RoleKind
-from headgate.trust.statements import said_claims
+from headgate.trust.statements import said_claims, said_kind
 
 T = TypeVar("T", bound=RoleStatement)
 log = Log("roles")

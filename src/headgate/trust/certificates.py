@@ -45,15 +45,7 @@ from headgate.model.values import brief
 from headgate.trust import claims as claim
 from headgate.trust.claims import bad, key_name
 from headgate.trust.keys import PrivateKey, PublicKey, Random, base64url, from_base64url
-from headgate.trust.statements import (
-    Signed,
-    StatementKind,
-    audience_of,
-    open_statement,
-    said_payload,
-    seconds_of,
-    times_of,
-)
+from headgate.trust.statements import Signed, StatementKind, about, open_statement, said_payload, seconds_of
 
 _OF_NETWORK: Final = frozenset({"network", "actions"})
 _OF_TYPE: Final = frozenset({"type", "actions"})
@@ -75,12 +67,9 @@ def issue_certificate(
 ) -> str:
     """A certificate by this issuer. Times are written in whole seconds, rounded down."""
     claims = {
-        "sub": subject,
-        "jti": new_id(random) if id is None else id,
-        **times_of(now, validity),
+        **about(subject, new_id(random) if id is None else id, now, validity, audience),
         **({"delegate": True} if delegate else {}),
         **({} if freshness is None else {"freshness": freshness}),
-        **audience_of(audience),
         "authority": [_authority_to_json(one) for one in authority],
     }
     return CERTIFICATE.issue(issuer, claims)
@@ -143,22 +132,17 @@ def _check_entries(said: Mapping[str, Any], required: Collection[str], optional:
 def _actions(given: object, possible: frozenset[Action]) -> frozenset[Action]:
     if given == ANY:
         return possible
-    actions = [claim.text(one, "actions") for one in claim.listed(given, "actions", 1, len(possible))]
+    actions = claim.distinct(given, "actions", 1, len(possible), claim.text)
     for one in actions:
         if _ACTIONS.get(one) not in possible:
             raise bad("bad-claim", f"`{brief(one)}` is no action here", ", ".join(sorted(a.value for a in possible)))
-    if len(set(actions)) != len(actions):
-        raise bad("bad-claim", "`actions` names one twice")
     return frozenset(_ACTIONS[one] for one in actions)
 
 
 def _attributes(given: object) -> tuple[tuple[str, ...], dict[str, object]]:
     """Some attributes: a list of them, or an object that says of each whether its value is forced."""
     if type(given) is list:
-        names = tuple(claim.attribute_name(one) for one in claim.listed(given, "attributes", 0, MAX_ATTRIBUTES))
-        if len(set(names)) != len(names):
-            raise bad("bad-claim", "`attributes` names one twice")
-        return names, {}
+        return claim.distinct(given, "attributes", 0, MAX_ATTRIBUTES, claim.attribute_name), {}
     forced: dict[str, object] = {}
     each = claim.mapped(given, "attributes", MAX_ATTRIBUTES)
     for name, what in each.items():
@@ -307,13 +291,9 @@ def said_issuer(text: str) -> str:
 
 def _revocations(signed: Signed) -> RevocationList:
     claims = signed.claims
-    ids = [claim.identifier(one, "revoked") for one in claim.listed(claims["revoked"], "revoked", 0, MAX_REVOKED)]
-    revoked = frozenset(ids)
-    if len(revoked) != len(ids):
-        raise bad("bad-claim", "`revoked` names one twice")
-    return RevocationList(
-        signed.issuer, claim.whole(claims["number"], "number"), claim.time(claims["iat"], "iat"), revoked
-    )
+    revoked = claim.distinct(claims["revoked"], "revoked", 0, MAX_REVOKED, claim.identifier)
+    number, issued = claim.whole(claims["number"], "number"), claim.time(claims["iat"], "iat")
+    return RevocationList(signed.issuer, number, issued, frozenset(revoked))
 
 
 def check_newer(newer: RevocationList, known: RevocationList) -> None:

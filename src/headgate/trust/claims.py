@@ -82,6 +82,14 @@ def listed(given: object, what: str, least: int, most: int) -> list[Any]:
     return given
 
 
+def distinct(given: object, what: str, least: int, most: int, read: Callable[[Any, str], T]) -> tuple[T, ...]:
+    """A list of so many things, each read on its own, and none of them twice."""
+    every = tuple(read(one, what) for one in listed(given, what, least, most))
+    if len(set(every)) != len(every):
+        raise bad("bad-claim", f"`{what}` names one twice")
+    return every
+
+
 def mapped(given: object, what: str, most: int) -> dict[str, Any]:
     """An object with at most so many entries."""
     if type(given) is not dict:
@@ -119,9 +127,9 @@ def audience(claims: Mapping[str, Any]) -> tuple[str, ...] | None:
     if "aud" not in claims:
         return None
     given = claims["aud"]
-    named = tuple(text(one, "aud") for one in listed([given] if type(given) is str else given, "aud", 1, MAX_AUDIENCES))
-    if "" in named or len(set(named)) != len(named):
-        raise bad("bad-claim", "`aud` names an audience twice, or none")
+    named = distinct([given] if type(given) is str else given, "aud", 1, MAX_AUDIENCES, text)
+    if "" in named:
+        raise bad("bad-claim", "`aud` names no audience")
     return named
 
 
@@ -173,7 +181,7 @@ def plain_name(given: object, what: str) -> str:
     return given
 
 
-def attribute_name(given: object) -> str:
+def attribute_name(given: object, _: str = "") -> str:
     """The name of an attribute of an event."""
     name = plain_name(given, "attribute")
     if name.startswith(("@", "$")):
@@ -181,14 +189,14 @@ def attribute_name(given: object) -> str:
     return name
 
 
-def type_name(given: object, what: str = "name") -> str:
+def type_name(given: object) -> str:
     """A dotted type name in ASCII."""
-    return _checked(check_type_name, _ascii(given, what))
+    return _checked(check_type_name, _ascii(given, "name"))
 
 
-def pattern(given: object, what: str = "type") -> str:
+def pattern(given: object) -> str:
     """A dotted type name in ASCII, `dotted.name.*` or `*`."""
-    return _checked(check_pattern, _ascii(given, what))
+    return _checked(check_pattern, _ascii(given, "type"))
 
 
 def owned(given: object, what: str) -> tuple[str | None, str]:

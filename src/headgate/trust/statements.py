@@ -36,6 +36,7 @@ T = TypeVar("T")
 ALGORITHM: Final = "EdDSA"
 _JWS: Final = jwt.PyJWS(algorithms=[ALGORITHM])
 _SKEW: Final = timedelta(seconds=MAX_CLOCK_SKEW_SECONDS)
+_MAX_HEADER: Final = 1_000
 _INT_CHARS: Final = 20
 """Characters of a 64-bit integer with its sign; longer ones are never converted."""
 
@@ -138,6 +139,18 @@ def said_claims(text: str) -> dict[str, Any]:
         return _object(said_payload(text, MAX_STATEMENT_BYTES), "payload")
     except BadStatement:
         return {}
+
+
+def said_kind(text: str) -> str:
+    """What a statement says it is; nothing of it is believed yet."""
+    header = text.partition(".")[0]
+    try:
+        kind = _object(_decoded(header), "header").get("typ") if len(header) <= _MAX_HEADER else None
+    except BadStatement:
+        kind = None
+    if not isinstance(kind, str):
+        raise bad("malformed", f"`{brief(text)}` is not a signed statement", "show it whole")
+    return kind
 
 
 def _parts(text: str, limit: int) -> list[str]:
@@ -344,10 +357,11 @@ def seconds_of(time: datetime) -> int:
     return micros(time) // 1_000_000
 
 
-def times_of(now: datetime, validity: Validity) -> dict[str, int]:
-    """The claims `iat`, `nbf` and `exp`."""
-    ends = {"nbf": validity.start, "exp": validity.until}
-    return {"iat": seconds_of(now), **{name: seconds_of(end) for name, end in ends.items() if end is not None}}
+def about(subject: str, id: str, now: datetime, validity: Validity, audience: Sequence[str] = ()) -> dict[str, Any]:
+    """The claims that every statement about a subject has."""
+    times = {"iat": now, "nbf": validity.start, "exp": validity.until}
+    said = {name: seconds_of(time) for name, time in times.items() if time is not None}
+    return {"sub": subject, "jti": id, **said, **audience_of(audience)}
 
 
 def audience_of(audience: Sequence[str]) -> dict[str, list[str]]:

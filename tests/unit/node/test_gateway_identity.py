@@ -24,7 +24,8 @@ from headgate.node.statement_register import (
 from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, consent_to, issue_succession
 from headgate.trust.identities import cross_domain, verify_server
 from headgate.trust.keys import PrivateKey
-from headgate.trust.presented import MAX_SHOWN, check_broker, open_presented, said_kind
+from headgate.trust.presented import MAX_SHOWN, check_broker, open_presented
+from headgate.trust.statements import said_kind
 from strategies.presenting import certificate, identity, network, now, revocations, types
 
 

@@ -28,8 +28,7 @@ from headgate.model.roles import load_argument
 from headgate.model.values import brief, render_timestamp
 from headgate.protocol import role_messages as rw
 from headgate.trust import role_statements as statements
-from headgate.trust.presented import said_kind
-from headgate.trust.statements import Form, said_claims
+from headgate.trust.statements import Form, said_claims, said_kind
 
 ServiceArgument = Annotated[str, argument("SERVICE", "The service that the role is of.")]
 RoleArgument = Annotated[str, argument("ROLE", "The role.")]

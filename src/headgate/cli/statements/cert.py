@@ -44,7 +44,7 @@ from headgate.model.values import brief
 from headgate.trust import certificates as signed
 from headgate.trust.identities import IDENTITY
 from headgate.trust.keys import replace_file
-from headgate.trust.presented import said_kind
+from headgate.trust.statements import said_kind
 
 _REFUSALS: Final = (errors.ChainInvalid, errors.Expired, errors.Revoked, errors.BadStatement)
 """What is an answer of `verify`, and no failure of it."""

@@ -35,7 +35,7 @@ from headgate.scenario.format.authority import Keys, read_providers
 from headgate.scenario.format.yamlfile import YamlFields, load_yaml
 from headgate.trust.certificates import REVOCATIONS
 from headgate.trust.identities import CROSSING, IDENTITY, cross_domain, guest, issue_identity, verify_server
-from headgate.trust.presented import said_kind
+from headgate.trust.statements import said_kind
 
 _SHORT: Final = "1h"
 """How long statements are good, where nothing is said."""

@@ -33,7 +33,8 @@ from headgate.model.state import State
 from headgate.model.types import matches
 from headgate.model.values import brief, render_timestamp
 from headgate.trust.certificates import CERTIFICATE, REVOCATIONS
-from headgate.trust.presented import PresentedStatements, open_presented, said_kind
+from headgate.trust.presented import PresentedStatements, open_presented
+from headgate.trust.statements import said_kind
 from headgate.trust.typedefs import TYPE_DEFINITION
 
 NOBODY_NAMED: Final = "nobody was named to believe"

@@ -36,8 +36,7 @@ from headgate.model.values import Value, brief, render_timestamp
 from headgate.trust import claims, role_statements
 from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, SUCCESSION
 from headgate.trust.identities import CROSSING, IDENTITY, Crossing, made_by
-from headgate.trust.presented import said_kind
-from headgate.trust.statements import Form, Read, digest_of, said_claims
+from headgate.trust.statements import Form, Read, digest_of, said_claims, said_kind
 from headgate.trust.typedefs import TYPE_DEFINITION, Definition
 
 # -- words ----------------------------------------------------------------------------------------------------

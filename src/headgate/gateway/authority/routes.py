@@ -22,7 +22,7 @@ from headgate.protocol import messages as wire
 from headgate.trust.certificates import REVOCATIONS, said_issuer
 from headgate.trust.identities import IDENTITY
 from headgate.trust.keys import PublicKey
-from headgate.trust.presented import said_kind
+from headgate.trust.statements import said_kind
 
 MAX_LISTED: Final = 1_000  # statements listed in one answer
 
