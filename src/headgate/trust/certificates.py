@@ -25,18 +25,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from headgate.model.authority import (
-    ANY,
-    NETWORK_ACTIONS,
-    TYPE_ACTIONS,
-    Authority,
-    Certificate,
-    NetworkAuthority,
-    RevocationList,
-    Succession,
-    TypeAuthority,
-    Validity,
-)
+from headgate.model import authority as model
 from headgate.model.errors import BadDefinition, StaleList
 from headgate.model.expressions import TRUE
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_AUTHORITIES, MAX_FRESHNESS_SECONDS, MAX_LIST_BYTES, MAX_REVOKED
@@ -49,17 +38,17 @@ from headgate.trust.statements import Signed, StatementKind, about, open_stateme
 
 _OF_NETWORK: Final = frozenset({"network", "actions"})
 _OF_TYPE: Final = frozenset({"type", "actions"})
-_ACTIONS: Final = {action.value: action for action in NETWORK_ACTIONS | TYPE_ACTIONS}
+_ACTIONS: Final = {action.value: action for action in model.NETWORK_ACTIONS | model.TYPE_ACTIONS}
 
 
 def issue_certificate(
     issuer: PrivateKey,
     *,
     subject: str,
-    authority: Sequence[Authority],
+    authority: Sequence[model.Authority],
     now: datetime,
     delegate: bool = False,
-    validity: Validity = Validity(),  # noqa: B008 - frozen
+    validity: model.Validity = model.Validity(),  # noqa: B008 - frozen
     freshness: int | None = None,
     audience: Sequence[str] = (),
     id: str | None = None,
@@ -80,9 +69,9 @@ def new_id(random: Random = secrets.token_bytes) -> str:
     return "s" + base64url(random(16))
 
 
-def _certificate(signed: Signed) -> Certificate:
+def _certificate(signed: Signed) -> model.Certificate:
     claims = signed.claims
-    return Certificate(
+    return model.Certificate(
         id=claim.identifier(claims["jti"], "jti"),
         issuer=signed.issuer,
         subject=key_name(claims["sub"], "sub"),
@@ -106,19 +95,19 @@ CERTIFICATE: Final = StatementKind(
 # -- authority ------------------------------------------------------------------------------------------------
 
 
-def _authority(given: object) -> Authority:
+def _authority(given: object) -> model.Authority:
     fields = claim.mapped(given, "authority", MAX_AUTHORITIES)
     if "network" in fields:
         _check_entries(fields, _OF_NETWORK, frozenset())
-        return NetworkAuthority(
-            _actions(fields["actions"], NETWORK_ACTIONS), claim.plain_name(fields["network"], "network")
+        return model.NetworkAuthority(
+            _actions(fields["actions"], model.NETWORK_ACTIONS), claim.plain_name(fields["network"], "network")
         )
     _check_entries(fields, _OF_TYPE, frozenset({"attributes", "where"}))
     owner, rest = claim.owned(fields["type"], "type")
     attributes, forced = _attributes(fields["attributes"]) if "attributes" in fields else (None, {})
     where = claim.condition(fields["where"], "where") if "where" in fields else TRUE
-    return TypeAuthority(
-        _actions(fields["actions"], TYPE_ACTIONS), claim.pattern(rest), owner, attributes, forced, where
+    return model.TypeAuthority(
+        _actions(fields["actions"], model.TYPE_ACTIONS), claim.pattern(rest), owner, attributes, forced, where
     )
 
 
@@ -130,7 +119,7 @@ def _check_entries(said: Mapping[str, Any], required: Collection[str], optional:
 
 
 def _actions(given: object, possible: frozenset[Action]) -> frozenset[Action]:
-    if given == ANY:
+    if given == model.ANY:
         return possible
     actions = claim.distinct(given, "actions", 1, len(possible), claim.text)
     for one in actions:
@@ -154,14 +143,14 @@ def _attributes(given: object) -> tuple[tuple[str, ...], dict[str, object]]:
     return tuple(each), forced
 
 
-def _authority_to_json(authority: Authority) -> dict[str, object]:
+def _authority_to_json(authority: model.Authority) -> dict[str, object]:
     match authority:
-        case NetworkAuthority(actions, network):
-            return {"network": network, "actions": _actions_to_json(actions, NETWORK_ACTIONS)}
-        case TypeAuthority(actions, pattern, owner, attributes, forced, where):
+        case model.NetworkAuthority(actions, network):
+            return {"network": network, "actions": _actions_to_json(actions, model.NETWORK_ACTIONS)}
+        case model.TypeAuthority(actions, pattern, owner, attributes, forced, where):
             fields: dict[str, object] = {
                 "type": pattern if owner is None else f"{owner}/{pattern}",
-                "actions": _actions_to_json(actions, TYPE_ACTIONS),
+                "actions": _actions_to_json(actions, model.TYPE_ACTIONS),
             }
             if forced and not forced.keys() <= set(attributes or ()):
                 raise bad(
@@ -175,7 +164,7 @@ def _authority_to_json(authority: Authority) -> dict[str, object]:
 
 
 def _actions_to_json(actions: frozenset[Action], possible: frozenset[Action]) -> object:
-    return ANY if actions == possible else sorted(action.value for action in actions)
+    return model.ANY if actions == possible else sorted(action.value for action in actions)
 
 
 def _attributes_to_json(attributes: tuple[str, ...], forced: Mapping[str, object]) -> object:
@@ -220,7 +209,7 @@ def consent_to(old: PublicKey, new: PrivateKey) -> str:
     return base64url(new.sign(_consent(old.did, new.public.did)))
 
 
-def _succession(signed: Signed) -> Succession:
+def _succession(signed: Signed) -> model.Succession:
     claims = signed.claims
     new = key_name(claims["sub"], "sub")
     consent = claim.text(claims["consent"], "consent")
@@ -230,12 +219,12 @@ def _succession(signed: Signed) -> Succession:
         )
     until = claim.time(claims["until"], "until") if "until" in claims else None
     try:
-        return Succession(signed.issuer, new, claim.whole(claims["number"], "number"), until)
+        return model.Succession(signed.issuer, new, claim.whole(claims["number"], "number"), until)
     except BadDefinition as error:
         raise bad("bad-claim", error.message, error.remedy) from None
 
 
-def check_later(newer: Succession, known: Succession) -> None:
+def check_later(newer: model.Succession, known: model.Succession) -> None:
     """Refuse a succession that is older than a known one of the same key, or contradicts it."""
     if newer.old != known.old:
         raise bad("wrong-issuer", f"the succession is of `{newer.old}`, not of `{known.old}`")
@@ -289,14 +278,14 @@ def said_issuer(text: str) -> str:
     return match[1].decode("ascii")
 
 
-def _revocations(signed: Signed) -> RevocationList:
+def _revocations(signed: Signed) -> model.RevocationList:
     claims = signed.claims
     revoked = claim.distinct(claims["revoked"], "revoked", 0, MAX_REVOKED, claim.identifier)
     number, issued = claim.whole(claims["number"], "number"), claim.time(claims["iat"], "iat")
-    return RevocationList(signed.issuer, number, issued, frozenset(revoked))
+    return model.RevocationList(signed.issuer, number, issued, frozenset(revoked))
 
 
-def check_newer(newer: RevocationList, known: RevocationList) -> None:
+def check_newer(newer: model.RevocationList, known: model.RevocationList) -> None:
     """Refuse a list that is older than a known one of the same issuer, or says otherwise under its number."""
     if newer.issuer != known.issuer:
         raise bad("wrong-issuer", f"the list is of `{newer.issuer}`, not of `{known.issuer}`")
