@@ -14,7 +14,7 @@ from headgate.authority.chains import reduce
 from headgate.lang import parse_condition
 from headgate.model.authority import TypeAuthority, Validity
 from headgate.model.rights import Action
-from headgate.trust.certificates import issue_certificate, verify_certificate
+from headgate.trust.certificates import CERTIFICATE, issue_certificate
 from headgate.trust.keys import PrivateKey
 from headgate.trust.statements import Verifier
 
@@ -37,7 +37,7 @@ def run() -> None:
 
     def verified(remembering: Verifier | None) -> None:
         for _ in range(ROUNDS):
-            found = [verify_certificate(one, audience="met", now=NOW, verifier=remembering) for one in texts]
+            found = [CERTIFICATE.verify(one, audience="met", now=NOW, verifier=remembering) for one in texts]
             assert reduce(found) is not None
 
     times = side_by_side(

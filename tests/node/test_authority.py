@@ -14,7 +14,7 @@ from headgate.lang import parse_condition
 from headgate.model.authority import TypeAuthority
 from headgate.model.rights import Action
 from headgate.model.values import Kind
-from headgate.trust.certificates import verify_revocations
+from headgate.trust.certificates import REVOCATIONS
 from headgate.trust.handshake import Challenge, new_nonce, prove
 from headgate.trust.keys import PrivateKey
 from headgate.trust.presented import check_broker
@@ -137,7 +137,7 @@ def test_the_number_of_the_list_survives_every_gateway(node: Node) -> None:
     assert before is not None
     node.wait(lambda: node.pids().get("gateway-1", before) != before and node.answers(0), "gateway 1 again")
     told = Party(node, 0).http.get("/v1/revocations").json()
-    found = verify_revocations(told["list"], issuer=broker, now=now())
+    found = REVOCATIONS.verify(told["list"], issuer=broker, now=now())
     assert found.number == number
     assert "never-issued" in found.revoked
     assert Party(node, 0).http.get("/v1/status/never-issued").json()["status"] == "revoked"

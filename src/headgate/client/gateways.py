@@ -42,8 +42,8 @@ from headgate.protocol import messages as wire
 from headgate.trust.handshake import Challenge, new_nonce, plaintext_binding, prove
 from headgate.trust.identities import CROSSING, IDENTITY, verify_server
 from headgate.trust.keys import PrivateKey, PublicKey
-from headgate.trust.presented import MAX_SHOWN, check_broker, open_presented, said_kind
-from headgate.trust.statements import Verifier
+from headgate.trust.presented import MAX_SHOWN, check_broker, open_presented
+from headgate.trust.statements import Verifier, said_kind
 from headgate.trust.tls import client_context, fingerprint
 
 A = TypeVar("A")

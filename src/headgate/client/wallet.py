@@ -23,8 +23,8 @@ from headgate.model.errors import BadStatement, HeadgateError, NotFound, TooLarg
 from headgate.model.limits import MAX_HELD, MAX_LIST_BYTES
 from headgate.trust.certificates import CERTIFICATE
 from headgate.trust.identities import CROSSING, IDENTITY
-from headgate.trust.presented import MAX_SHOWN, said_kind
-from headgate.trust.statements import Read
+from headgate.trust.presented import MAX_SHOWN
+from headgate.trust.statements import Read, said_kind
 
 Fetch = Callable[[GatewayLink], Awaitable[Sequence[str]]]  # gets statements anew; the gateway is the one in use
 RENEW_AT: Final = 0.6  # the part of a statement's life after which it is fetched again

@@ -64,11 +64,10 @@ class SignedTypes:
             signed = read_through(self.authority.verifier, text, TYPE_DEFINITION.read).value
         except HeadgateError:
             return None
-        declared = state.types[name]
         parent = None if signed.parent is None else signed.parent.value.name
         owner = StatementState(state).principal_of(signed.owner)
-        alike = (declared.owner, dict(declared.attributes), declared.parent, declared.key)
-        return text if alike == (owner, dict(signed.attributes), parent, signed.key) else None
+        written = EventType(signed.name, owner, dict(signed.attributes), parent, signed.key)
+        return text if _said_by(state.types[name]) == _said_by(written) else None
 
     def _verified(self, state: State, name: str, text: str, now: datetime) -> SignedType:
         root = coordinator_of(state)
@@ -163,8 +162,7 @@ def _is_news(old: EventType, new: EventType, *, ancestor: bool) -> bool:
         if old.parent != new.parent or not new.attributes.items() <= old.attributes.items():
             raise BadDefinition(f"the type extends another `{new.name}` than the one that is here")
         return False
-    alike = (dict(old.attributes), old.parent, old.key) == (dict(new.attributes), new.parent, new.key)
-    return old.retired or not alike
+    return old.retired or _said_by(old) != _said_by(new)
 
 
 def declare(ledger: LedgerAccess, principal: str, new: EventType) -> bool:

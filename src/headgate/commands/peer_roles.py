@@ -14,12 +14,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, get_args
 
 from headgate.commands.commit import KnownState, commit, submit
-from headgate.commands.role_certificates import Asker, records_of, said_role
+from headgate.commands.role_certificates import Asker, records_of, said_place, said_role
 from headgate.commands.roles import RoleService, key_of, wrong_place
 from headgate.commands.statements import holder
 from headgate.decide.apply import apply
@@ -37,7 +37,7 @@ from headgate.model.roles import Membership, Peer, Reference, RoleBook, referenc
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief, micros
-from headgate.node.domain import Domain, Follower
+from headgate.node.domain import Domain
 from headgate.node.peers import QUESTION_SECONDS, Pair, PeerQuestion, Peers, PeerStatus, Watchers
 from headgate.roles.certificates.remote_records import Heartbeat, Message, Modified, Snapshot, word_of
 from headgate.roles.requests.audit import ALL, another_type, missing_types
@@ -54,25 +54,21 @@ class ClaimedRecord:
     subject: str
 
 
-@dataclass(eq=False, repr=False)
+@dataclass(frozen=True, slots=True)
 class RecordWatching:
     """The records of one domain, as others follow them. May be used from any thread."""
 
-    domain: Domain
-    follower: Follower
     roles: RoleService
     watchers: Watchers
-    _: KW_ONLY
-    clock: Callable[[], datetime]
 
     def validate(self, asker: Asker, certificate: str, subject: str) -> tuple[list[Membership], Snapshot]:
         """The memberships of a certificate of ours that is good; their records are followed from now on."""
         self.roles.pace_following(asker)
-        state, certificates = self.follower.state, self.roles.certificates
-        if claimed := certificates.service_of(certificate):  # what claims none is refused by its form
+        state, certificates = self.roles.state, self.roles.certificates
+        if claimed := said_place(certificate).service:  # what claims none is refused by its form
             self._check_may_follow(asker, claimed)
         shown = Asker(holder(state, subject) or "", subject)
-        held = certificates.memberships(certificate, shown, None, state, self.clock())
+        held = certificates.memberships(certificate, shown, state, self.roles.clock())
         if len({one.place for one in held}) != 1:
             raise wrong_place("the certificate is of several places")
         return held, self._follow(asker, held[0].service, {one.record: True for one in held})
@@ -81,14 +77,14 @@ class RecordWatching:
         """The states of all records of a service that one follows."""
         self.roles.pace_following(asker)
         self._check_may_follow(asker, service)
-        declare(self.domain, self.follower)  # so that it can subscribe
-        return self.watchers.read((asker.principal, service), self.clock())
+        declare(self.roles.domain, self.roles.follower)  # so that it can subscribe
+        return self.watchers.read((asker.principal, service), self.roles.clock())
 
     def rejoin(self, asker: Asker, service: str, claims: Sequence[ClaimedRecord]) -> Snapshot:
         """Go on to follow records that one knows from before."""
         self.roles.pace_following(asker)
         self._check_may_follow(asker, service)
-        state = self.follower.state
+        state = self.roles.state
         shown = self.watchers.has_followed((asker.principal, service), {one.record for one in claims})
         shown |= {one.record for one in state.roles.watches if one.watcher == asker.principal}
         by_record: dict[Reference, list[Membership]] = {}
@@ -118,26 +114,26 @@ class RecordWatching:
         self._check_may_follow(asker, service)
         known = self._followed_by(asker)
         fresh = tuple(ref for ref, truth in states.items() if truth is not False and ref not in known)
-        declare(self.domain, self.follower)
+        declare(self.roles.domain, self.roles.follower)
         if fresh:
             self._submit(WatchRecords(asker.principal, fresh), f"{asker.principal} follows records of {service}")
-        now_known = records_of(self.follower.state)
+        now_known = records_of(self.roles.state)
         current = {ref: False if truth is False else now_known(ref) for ref, truth in states.items()}
-        snapshot = self.watchers.watch((asker.principal, service), current, self.clock())
+        snapshot = self.watchers.watch((asker.principal, service), current, self.roles.clock())
         # What was announced of a record is of no use to whoever takes it for another.
         announced = {ref: False if states[ref] is False else truth for ref, truth in snapshot.states.items()}
         return replace(snapshot, states=announced)
 
     def _followed_by(self, asker: Asker) -> set[Reference]:
-        return {one.record for one in self.follower.state.roles.watches if one.watcher == asker.principal}
+        return {one.record for one in self.roles.state.roles.watches if one.watcher == asker.principal}
 
     def _submit(self, change: WatchRecords, note: str) -> None:
-        submit(self.domain, self.follower, Batch(self.follower.state.administrator, (change,), note))
+        submit(self.roles.domain, self.roles.follower, Batch(self.roles.state.administrator, (change,), note))
 
     def _check_may_follow(self, asker: Asker, service: str) -> None:
-        state = self.follower.state
-        pair, predicates = (asker.principal, service), self.domain.predicates(state)
-        check_may_follow(state, pair, predicates, self.clock(), asker.origin)
+        state = self.roles.state
+        pair, predicates = (asker.principal, service), self.roles.domain.predicates(state)
+        check_may_follow(state, pair, predicates, self.roles.clock(), asker.origin)
 
 
 def _is_that(membership: Membership, claim: ClaimedRecord, state: State) -> bool:
@@ -249,22 +245,20 @@ class PeerRoles:
     """The roles of other domains, as clients of this one show them."""
 
     roles: RoleService
-    follower: Follower
     peers: Peers
     run: Callable[..., Awaitable[Any]]
     """Does work on files in another thread."""
     catch_up: Callable[[], Awaitable[None]]
-    clock: Callable[[], datetime]
 
     async def present(self, asker: Asker, certificate: str, name: str) -> tuple[int, list[Membership]]:
         """Let roles of another domain count here, once their issuer has confirmed them; since which version."""
         self.roles.pace(asker)
-        peer = peer_of(self.follower.state.roles, said_role(certificate).place)
+        peer = peer_of(self.roles.state.roles, said_role(certificate).place)
         question = PeerQuestion(name, peer.name, asker.principal, asker.did, certificate)
-        await self.run(self.peers.ask, question, self.clock())
+        await self.run(self.peers.ask, question, self.roles.clock())
         reply = await self._answered(question)
         await self.catch_up()
-        held = self.follower.state.roles.memberships
+        held = self.roles.state.roles.memberships
         memberships = [held[id] for id in reply["memberships"] if id in held]
         if not memberships:
             raise RoleDenied("the issuer revoked it at once", failure="revocation", details={"reason": "revoked"})
@@ -282,10 +276,10 @@ class PeerRoles:
 
     async def statuses(self, principal: str) -> list[PeerStatus]:
         """How one stands with other domains' services, for those who govern or audit everything."""
-        state = self.follower.state
+        state = self.roles.state
         if not is_told_everything(state, principal):
             raise GovernDenied(f"`{principal}` may not know with which services others stand how")
-        statuses: list[PeerStatus] = await self.run(self.peers.statuses, state.roles, self.clock())
+        statuses: list[PeerStatus] = await self.run(self.peers.statuses, state.roles, self.roles.clock())
         return statuses
 
 

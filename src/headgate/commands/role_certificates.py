@@ -9,13 +9,12 @@ Leaves out: what a request makes of it (`service`), and certificates of other do
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from headgate.lang.render import render_role
 from headgate.model.errors import BadStatement, HeadgateError, RoleDenied, StaleList
@@ -37,10 +36,9 @@ from headgate.node.logs import Log
 from headgate.roles.certificates.validation import CertificateFailure, States, Validator, WantedRole
 from headgate.trust import role_statements as statements
 from headgate.trust.certificates import new_id
-from headgate.trust.presented import said_kind
 from headgate.trust.role_keys import FileStore, RollingTable
 from headgate.trust.role_statements import RoleKind
-from headgate.trust.statements import Form, said_payload
+from headgate.trust.statements import said_claims, said_kind
 
 T = TypeVar("T", bound=RoleStatement)
 log = Log("roles")
@@ -150,7 +148,7 @@ class RoleCertificates:
         """The memberships or the election that a certificate stands for, shown to enter some roles at a place."""
         kind = _kind(text)
         if kind == statements.DELEGATION.typ:
-            said = _said(text, statements.DELEGATION).get("role")
+            said = said_claims(text).get("role")
             role = said if isinstance(said, str) and said in roles else min(roles, default="")
             wanted = WantedRole(instance, role, typ=statements.DELEGATION.typ)
             found = self._judge(now).validate(text, asker.did, wanted, records_of(state), now).certificate
@@ -160,27 +158,19 @@ class RoleCertificates:
             raise RoleDenied(
                 "a revocation certificate is no credential", failure="misuse", details={"reason": "wrong-type"}
             )
-        return tuple(one.id for one in self.memberships(text, asker, None, state, now))
+        return tuple(one.id for one in self.memberships(text, asker, state, now))
 
-    def service_of(self, text: str) -> str:
-        """The service that a certificate says it is of, if it says one. Nobody has vouched for it yet."""
-        return _said_place(_said(text, _role_form(text))).service
-
-    def memberships(
-        self, text: str, asker: Asker, instance: ServiceInstance | None, state: State, now: datetime
-    ) -> list[Membership]:
-        """The memberships in force that a certificate embodies: of any place of this domain, or of this one."""
-        form = _role_form(text)
-        said = _said(text, form)
-        where = _said_place(said) if instance is None else instance
-        listed, records = _said_roles(said), records_of(state)
+    def memberships(self, text: str, asker: Asker, state: State, now: datetime) -> list[Membership]:
+        """The memberships in force that a certificate embodies, of any place of this domain."""
+        where, listed, records = said_place(text), _said_roles(text), records_of(state)
         standing = [one for one in listed if records(one.ref) is True] or listed[:1] or [HeldRole("", (), 0)]
-        judge = self._judge(now)
+        judge, typ = self._judge(now), _role_typ(text)
         held = [
-            judge.validate(text, asker.did, WantedRole(where, one.role, one.args, form.typ), records, now).held
+            judge.validate(text, asker.did, WantedRole(where, one.role, one.args, typ), records, now).held
             for one in standing
         ]
-        memberships = [mine for one in held for mine in held_as(state, asker.principal, one.ref)]
+        refs = [one.ref for one in held]
+        memberships = [mine for ref in refs for mine in state.roles.held_by(asker.principal) if mine.record == ref]
         if not memberships:
             raise RoleDenied(
                 "the certificate embodies nothing that you hold here", failure="revocation", remedy="enter it again"
@@ -189,9 +179,7 @@ class RoleCertificates:
 
     def election_of(self, text: str, asker: Asker, state: State, now: datetime) -> str:
         """The election that a revocation certificate lets its subject take back."""
-        said = _said(text, statements.REVOCATION)
-        named = said.get("election")
-        claimed = _said_place(said)
+        named, claimed = said_claims(text).get("election"), said_place(text)
         wanted = WantedRole(
             claimed if claimed.issuer == self.own else ServiceInstance(self.own, claimed.service, claimed.instance),
             named if isinstance(named, str) else "",
@@ -233,11 +221,6 @@ def records_of(state: State) -> States:
     return known
 
 
-def held_as(state: State, principal: str, ref: Reference) -> list[Membership]:
-    """The memberships of a principal that rest on a record."""
-    return [one for one in state.roles.held_by(principal) if one.record == ref]
-
-
 def _times(now: datetime, lasting: timedelta, ends: Sequence[datetime], id: str) -> tuple[datetime, datetime]:
     """From when until when a certificate is good, in whole seconds."""
     issued = now.replace(microsecond=0)
@@ -257,35 +240,28 @@ def _kind(text: str) -> str:
         return ""  # the validator says what is wrong with it
 
 
-def _said(text: str, form: Form) -> dict[str, Any]:
-    try:
-        claims = json.loads(said_payload(text, form))
-    except (ValueError, HeadgateError, RecursionError):
-        return {}
-    return claims if isinstance(claims, dict) else {}
-
-
 def said_role(text: str) -> WantedRole:
     """The first role that a certificate says it is for. Nobody has vouched for it yet."""
-    form = _role_form(text)
-    said = _said(text, form)
     try:
-        return WantedRole(_said_place(said), str(said["roles"][0]["role"]), typ=form.typ)
+        role = str(said_claims(text)["roles"][0]["role"])
+        return WantedRole(said_place(text), role, typ=_role_typ(text))
     except (LookupError, TypeError):
         return WantedRole(ServiceInstance("", ""), "")
 
 
-def _role_form(text: str) -> Form:
-    return statements.APPOINTMENT if _kind(text) == statements.APPOINTMENT.typ else statements.ROLE
+def _role_typ(text: str) -> str:
+    return statements.APPOINTMENT.typ if _kind(text) == statements.APPOINTMENT.typ else statements.ROLE.typ
 
 
-def _said_place(said: dict[str, Any]) -> ServiceInstance:
+def said_place(text: str) -> ServiceInstance:
+    """The place that a certificate says it is of, as far as it says one. Nobody has vouched for it yet."""
+    said = said_claims(text)
     named = (said.get(name) for name in ("iss", "service", "instance"))
     return ServiceInstance(*(one if isinstance(one, str) else "" for one in named))
 
 
-def _said_roles(claims: dict[str, Any]) -> list[HeldRole]:
-    listed = claims.get("roles")
+def _said_roles(text: str) -> list[HeldRole]:
+    listed = said_claims(text).get("roles")
     try:
         return [
             HeldRole(str(one["role"]), statements.arguments(one["args"]), statements.ref(one["ref"], "ref"))

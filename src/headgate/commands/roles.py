@@ -22,16 +22,7 @@ from typing import Final, TypeAlias
 from headgate.commands.commit import Paces, cost_of, submit
 from headgate.commands.role_certificates import Asker, RoleCertificates, SignedCertificate, is_certificate
 from headgate.decide.constraints import Budget, Scene
-from headgate.model import changes
-from headgate.model.errors import (
-    AlreadyExists,
-    BadDefinition,
-    BadStatement,
-    GovernDenied,
-    HeadgateError,
-    NotFound,
-    RoleDenied,
-)
+from headgate.model import changes, errors
 from headgate.model.expressions import Argument, RoleRef
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_ENTRY_STEPS
 from headgate.model.role_statements import ServiceInstance
@@ -80,14 +71,6 @@ class ElectedRole:
     revocation: SignedCertificate | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Passed:
-    """The right to take an election back, for another."""
-
-    version: int
-    revocation: SignedCertificate | None = None
-
-
 @dataclass(eq=False, repr=False)
 class RoleService:
     """The role services of one domain. May be used from any thread."""
@@ -106,6 +89,11 @@ class RoleService:
         self._paces = Paces(self.requests)
         self._following = Paces(self.requests * FOLLOWING)
         self._holders = Holders()
+
+    @property
+    def state(self) -> State:
+        """The newest state known."""
+        return self.follower.state
 
     # -- entering ---------------------------------------------------------------------------------------------
 
@@ -135,7 +123,7 @@ class RoleService:
         state, _ = self._begin(asker)
         membership = state.roles.memberships.get(id)
         if membership is None or membership.holder != asker.principal:
-            raise NotFound(f"you hold no membership `{brief(id)}`")
+            raise errors.NotFound(f"you hold no membership `{brief(id)}`")
         asked = changes.EndCredential(id, asker.principal, exits=True)
         return self._commit(
             [asked], f"{asker.principal} leaves {membership.role} at {_named(membership.place)}"
@@ -155,7 +143,7 @@ class RoleService:
         """Give someone a role for the service's own reasons, or appoint; that is for the administrator."""
         state, now = self._begin(asker)
         if asker.principal != state.administrator:
-            raise GovernDenied(f"`{asker.principal}` does not govern the roles of the domain")
+            raise errors.GovernDenied(f"`{asker.principal}` does not govern the roles of the domain")
         self._check_until(until, now)
         role, args = wish
         _check_plain("role", role)
@@ -179,7 +167,7 @@ class RoleService:
             held = [_membership(state, id, asker.principal)]
         else:
             assert certificate is not None
-            held = self.certificates.memberships(certificate, asker, None, state, now)
+            held = self.certificates.memberships(certificate, asker, state, now)
         if any(one.service in state.roles.peers for one in held):
             raise wrong_place(f"`{brief(service)}` is a service of another domain", "ask it for a fresh certificate")
         if any(one.service != service for one in held):
@@ -220,7 +208,7 @@ class RoleService:
             state = self._commit([asked], f"{asker.principal} elects to {role} at {_named(service)}", [id])
         election = state.roles.elections.get(id)
         if election is None:
-            raise RoleDenied(f"`{id}` was revoked at once", failure="revocation")
+            raise errors.RoleDenied(f"`{id}` was revoked at once", failure="revocation")
         if (election.place, election.role, election.elector) != (service, role, asker.principal):
             raise _other_request()
         now, issue = self.clock(), self.certificates
@@ -245,24 +233,25 @@ class RoleService:
                 note = f"{asker.principal} revokes {brief(id)}"
                 return self._commit([changes.EndCredential(id)], note).version
         if election is None:
-            raise NotFound(f"no election `{brief(id)}` is in force", remedy="it may have been taken back already")
+            raise errors.NotFound(
+                f"no election `{brief(id)}` is in force", remedy="it may have been taken back already"
+            )
         by = None if governs and certificate is None else asker.principal
         note = f"{asker.principal} takes back the election to {election.role} at {_named(election.place)}"
         return self._commit([changes.EndCredential(id, by)], note).version
 
-    def pass_on(self, asker: Asker, id: str, to: str) -> Passed:
-        """Let another holder of the elector's role take an election back, too."""
+    def pass_on(self, asker: Asker, id: str, to: str) -> tuple[int, SignedCertificate | None]:
+        """Let another holder of the elector's role take an election back, too: since when, and by which certificate."""
         state, _ = self._begin(asker)
         election = self._own_election(state, asker, id)
         if election is None:
-            raise NotFound(f"no election `{brief(id)}` is in force")
+            raise errors.NotFound(f"no election `{brief(id)}` is in force")
         note = f"{asker.principal} lets {brief(to)} take back the election to {election.role}"
         state = self._commit([changes.PassRevocation(id, asker.principal, to)], note)
         key, office, now = key_of(state, to), _office(state, to, election), self.clock()
         if key is None or office is None:
-            return Passed(state.version)
-        made = _signed(lambda: self.certificates.of_revocation(election, office, key, state, now))
-        return Passed(state.version, made)
+            return state.version, None
+        return state.version, _signed(lambda: self.certificates.of_revocation(election, office, key, state, now))
 
     def _own_election(self, state: State, asker: Asker, id: str) -> Election | None:
         """An election that the asker may know of: its own, one whose revocation was passed to it, or any."""
@@ -293,11 +282,11 @@ class RoleService:
 
     def _begin(self, asker: Asker, cost: int = 1) -> tuple[State, datetime]:
         self.pace(asker, cost)
-        return self.follower.state, self.clock()
+        return self.state, self.clock()
 
     def pace(self, asker: Asker, cost: int = 1) -> None:
         """Count a request, or refuse it for now; the administrator could change everything anyway."""
-        if asker.principal != self.follower.state.administrator:
+        if asker.principal != self.state.administrator:
             self._paces.count(asker.principal, self.clock(), cost)
 
     def pace_following(self, asker: Asker) -> None:
@@ -321,7 +310,7 @@ class RoleService:
         """Refuse to do once more what was done and has ended since."""
         for id in () if request is None else ids:
             for version, _ in self.domain.ledger.endings(id):  # why it ended may be policy
-                raise RoleDenied(
+                raise errors.RoleDenied(
                     f"`{id}` ended with version {version}",
                     failure="revocation",
                     remedy="ask again with another `request`",
@@ -333,15 +322,15 @@ class RoleService:
         Whoever sent the same request to another gateway may have been quicker: then it is done.
         """
         try:
-            submit(self.domain, self.follower, changes.Batch(self.follower.state.administrator, tuple(asked), note))
-        except BadDefinition:
+            submit(self.domain, self.follower, changes.Batch(self.state.administrator, tuple(asked), note))
+        except errors.BadDefinition:
             self.follower.refresh()
-            book = self.follower.state.roles
+            book = self.state.roles
             if not (ids := list(made)) or not all(map(book.credential, ids)):
                 raise
         kind = changes.EnterRole if isinstance(asked[0], changes.EnterRole) else type(asked[0])
-        log.info("role-changed", kind=kind.__name__, count=len(asked), version=self.follower.state.version)
-        return self.follower.state
+        log.info("role-changed", kind=kind.__name__, count=len(asked), version=self.state.version)
+        return self.state
 
     def _using(
         self,
@@ -366,7 +355,7 @@ class RoleService:
                     ids |= dict.fromkeys(self.certificates.shown(credential, asker, there, wanted, state, now))
                 else:
                     ids[credential] = None
-            except RoleDenied as denied:
+            except errors.RoleDenied as denied:
                 denied.at(f"credential {at + 1}")
                 raise
         return tuple(ids)
@@ -382,9 +371,9 @@ class RoleService:
         if until is None:
             return
         if until < now + _SECOND:
-            raise BadDefinition("it would be over at once", remedy="choose a later `until`")
+            raise errors.BadDefinition("it would be over at once", remedy="choose a later `until`")
         if until > now + _LONGEST:
-            raise BadDefinition(
+            raise errors.BadDefinition(
                 f"it would last longer than MAX_APPOINTMENT_SECONDS ({MAX_APPOINTMENT_SECONDS})",
                 remedy="choose an earlier `until`, or none",
             )
@@ -404,7 +393,7 @@ def key_of(state: State, principal: str) -> str | None:
     """The key of a principal, if it has one."""
     try:
         return PublicKey.from_did(state.key_of(principal)).did
-    except HeadgateError:
+    except errors.HeadgateError:
         return None
 
 
@@ -413,20 +402,22 @@ def check_place(place: Service) -> Service:
     service, instance = place
     _check_plain("service", service)
     if instance and not unicodedata.is_normalized("NFKC", check_name("instance", instance)):
-        raise BadDefinition(f"the instance `{brief(instance)}` is not in its normal form", remedy="write it in NFKC")
+        raise errors.BadDefinition(
+            f"the instance `{brief(instance)}` is not in its normal form", remedy="write it in NFKC"
+        )
     return place
 
 
 def _check_plain(what: str, name: str) -> None:
     if not _PLAIN.fullmatch(check_name(what, name)):
-        raise BadDefinition(f"`{brief(name)}` is no name of a {what}", remedy="write letters, digits and `_`")
+        raise errors.BadDefinition(f"`{brief(name)}` is no name of a {what}", remedy="write letters, digits and `_`")
 
 
 def _signed(issue: Callable[[], SignedCertificate]) -> SignedCertificate | None:
     """A certificate, unless it would be too long: what it is about counts without it."""
     try:
         return issue()
-    except BadStatement as error:
+    except errors.BadStatement as error:
         log.warning("no-certificate", reason=error.reason)
         return None
 
@@ -435,9 +426,9 @@ def _membership(state: State, id: str, holder: str) -> Membership:
     """A membership in force of this holder."""
     membership = state.roles.memberships.get(id)
     if membership is None or membership.holder != holder:
-        raise RoleDenied(f"`{brief(id)}` is not in force", failure="revocation", remedy="enter the role again")
+        raise errors.RoleDenied(f"`{brief(id)}` is not in force", failure="revocation", remedy="enter the role again")
     if membership.state is not True:
-        raise RoleDenied(
+        raise errors.RoleDenied(
             f"`{id}` may have been revoked",
             failure="revocation",
             details={"reason": "unknown"},
@@ -460,10 +451,10 @@ def _named(place: Service) -> str:
     return brief(f"{service}[{instance}]" if instance else service)
 
 
-def wrong_place(message: str, remedy: str | None = None) -> RoleDenied:
+def wrong_place(message: str, remedy: str | None = None) -> errors.RoleDenied:
     """The refusal of what counts somewhere else."""
-    return RoleDenied(message, failure="misuse", details={"reason": "wrong-place"}, remedy=remedy)
+    return errors.RoleDenied(message, failure="misuse", details={"reason": "wrong-place"}, remedy=remedy)
 
 
-def _other_request() -> AlreadyExists:
-    return AlreadyExists("another request had that `request`", remedy="choose a new one for each")
+def _other_request() -> errors.AlreadyExists:
+    return errors.AlreadyExists("another request had that `request`", remedy="choose a new one for each")

@@ -157,7 +157,10 @@ class Authority:
             )
             known = any(one.principal == who for one in after.identities.values())
             if not chain and not known:
-                raise _stranger(who)
+                raise ConnectDenied(
+                    f"nobody here knows `{brief(who)}`",
+                    remedy="show a chain that gives `connect`, or a statement of a provider",
+                )
         if not lets_in(after, who):
             raise ConnectDenied(f"`{who}` may not connect", remedy="show a chain that gives it `connect`")
 
@@ -305,16 +308,11 @@ def _last_words(state: State, principal: str, shown: Sequence[Identity]) -> list
     return [one for one in last.values() if one.key not in known]
 
 
-def _all(state: State, bag: PresentedStatements) -> Iterable[Certificate]:
-    yield from bag.certificates
-    yield from state.certificates.values()
-
-
 def _keys(state: State, bag: PresentedStatements) -> set[str]:
     """The keys that something rests on: of principals, providers and issuers, here or in the bag."""
     keys = {*state.keys.values(), *state.providers, *state.successions}
     keys |= {one.new for one in state.successions.values()}
-    keys |= {key for one in _all(state, bag) for key in (one.issuer, one.subject)}
+    keys |= {key for one in (*bag.certificates, *state.certificates.values()) for key in (one.issuer, one.subject)}
     if state.coordinator is not None:
         keys.add(state.coordinator)
     return keys
@@ -322,12 +320,6 @@ def _keys(state: State, bag: PresentedStatements) -> set[str]:
 
 def _rank(one: RevocationList) -> tuple[int, datetime]:
     return one.number, one.issued
-
-
-def _stranger(did: str) -> ConnectDenied:
-    return ConnectDenied(
-        f"nobody here knows `{brief(did)}`", remedy="show a chain that gives `connect`, or a statement of a provider"
-    )
 
 
 def _is_alike(a: State, b: State) -> bool:

@@ -253,16 +253,9 @@ class Gateway:
             secret=roles.id_secret(self.broker),
             clock=self.clock,
         )
-        self.record_watching = peer_roles.RecordWatching(
-            self.domain, self.follower, self.roles, self.watchers, clock=self.clock
-        )
+        self.record_watching = peer_roles.RecordWatching(self.roles, self.watchers)
         self.peer_roles = peer_roles.PeerRoles(
-            roles=self.roles,
-            follower=self.follower,
-            peers=self.peers,
-            run=self.run_blocking,
-            catch_up=self.catch_up,
-            clock=self.clock,
+            roles=self.roles, peers=self.peers, run=self.run_blocking, catch_up=self.catch_up
         )
         self.announcer = Announcer(self)
 

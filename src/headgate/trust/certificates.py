@@ -1,8 +1,8 @@
 """Authorisation certificates, revocation lists and successions of keys (Capabilities II.D, III, V.C).
 
-Guarantees: `verify_certificate`, `verify_revocations` and `verify_succession` are the only ways from text to such a
-statement. A certificate is the five-tuple of SPKI. Delegation is false unless it is said. An authority says neither
-more nor less than it is read as: an entry that is not understood refuses the whole.
+Guarantees: the `verify` of each kind is the only way from text to such a statement. A certificate is the five-tuple of
+SPKI. Delegation is false unless it is said. An authority says neither more nor less than it is read as: an entry that
+is not understood refuses the whole.
 A list is all that its issuer has taken back, and one older than a known one is never taken for news: a number only
 grows, and a list that says something else has another number.
 In a succession the old key names the new one and signs, and the new key has agreed: nobody can make a stranger's key
@@ -25,18 +25,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from headgate.model.authority import (
-    ANY,
-    NETWORK_ACTIONS,
-    TYPE_ACTIONS,
-    Authority,
-    Certificate,
-    NetworkAuthority,
-    RevocationList,
-    Succession,
-    TypeAuthority,
-    Validity,
-)
+from headgate.model import authority as model
 from headgate.model.errors import BadDefinition, StaleList
 from headgate.model.expressions import TRUE
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_AUTHORITIES, MAX_FRESHNESS_SECONDS, MAX_LIST_BYTES, MAX_REVOKED
@@ -45,33 +34,21 @@ from headgate.model.values import brief
 from headgate.trust import claims as claim
 from headgate.trust.claims import bad, key_name
 from headgate.trust.keys import PrivateKey, PublicKey, Random, base64url, from_base64url
-from headgate.trust.statements import (
-    Signed,
-    StatementKind,
-    Verifier,
-    audience_of,
-    check,
-    check_issued,
-    open_statement,
-    read_through,
-    said_payload,
-    seconds_of,
-    times_of,
-)
+from headgate.trust.statements import Signed, StatementKind, about, open_statement, said_payload, seconds_of
 
 _OF_NETWORK: Final = frozenset({"network", "actions"})
 _OF_TYPE: Final = frozenset({"type", "actions"})
-_ACTIONS: Final = {action.value: action for action in NETWORK_ACTIONS | TYPE_ACTIONS}
+_ACTIONS: Final = {action.value: action for action in model.NETWORK_ACTIONS | model.TYPE_ACTIONS}
 
 
 def issue_certificate(
     issuer: PrivateKey,
     *,
     subject: str,
-    authority: Sequence[Authority],
+    authority: Sequence[model.Authority],
     now: datetime,
     delegate: bool = False,
-    validity: Validity = Validity(),  # noqa: B008 - frozen
+    validity: model.Validity = model.Validity(),  # noqa: B008 - frozen
     freshness: int | None = None,
     audience: Sequence[str] = (),
     id: str | None = None,
@@ -79,33 +56,12 @@ def issue_certificate(
 ) -> str:
     """A certificate by this issuer. Times are written in whole seconds, rounded down."""
     claims = {
-        "sub": subject,
-        "jti": new_id(random) if id is None else id,
-        **times_of(now, validity),
+        **about(subject, new_id(random) if id is None else id, now, validity, audience),
         **({"delegate": True} if delegate else {}),
         **({} if freshness is None else {"freshness": freshness}),
-        **audience_of(audience),
         "authority": [_authority_to_json(one) for one in authority],
     }
     return CERTIFICATE.issue(issuer, claims)
-
-
-def verify_certificate(
-    text: str,
-    *,
-    audience: str | None,
-    now: datetime | None = None,
-    shown: datetime | None = None,
-    verifier: Verifier | None = None,
-) -> Certificate:
-    """The certificate of a text, issued by the time at which it is `shown`.
-
-    Without `now` it may be over, or yet to begin: chains decide on that.
-    """
-    read = read_through(verifier, text, CERTIFICATE.read)
-    if shown is not None:
-        check_issued(read, shown)
-    return check(read, audience=audience, now=now)
 
 
 def new_id(random: Random = secrets.token_bytes) -> str:
@@ -113,9 +69,9 @@ def new_id(random: Random = secrets.token_bytes) -> str:
     return "s" + base64url(random(16))
 
 
-def _certificate(signed: Signed) -> Certificate:
+def _certificate(signed: Signed) -> model.Certificate:
     claims = signed.claims
-    return Certificate(
+    return model.Certificate(
         id=claim.identifier(claims["jti"], "jti"),
         issuer=signed.issuer,
         subject=key_name(claims["sub"], "sub"),
@@ -139,19 +95,19 @@ CERTIFICATE: Final = StatementKind(
 # -- authority ------------------------------------------------------------------------------------------------
 
 
-def _authority(given: object) -> Authority:
+def _authority(given: object) -> model.Authority:
     fields = claim.mapped(given, "authority", MAX_AUTHORITIES)
     if "network" in fields:
         _check_entries(fields, _OF_NETWORK, frozenset())
-        return NetworkAuthority(
-            _actions(fields["actions"], NETWORK_ACTIONS), claim.plain_name(fields["network"], "network")
+        return model.NetworkAuthority(
+            _actions(fields["actions"], model.NETWORK_ACTIONS), claim.plain_name(fields["network"], "network")
         )
     _check_entries(fields, _OF_TYPE, frozenset({"attributes", "where"}))
     owner, rest = claim.owned(fields["type"], "type")
     attributes, forced = _attributes(fields["attributes"]) if "attributes" in fields else (None, {})
     where = claim.condition(fields["where"], "where") if "where" in fields else TRUE
-    return TypeAuthority(
-        _actions(fields["actions"], TYPE_ACTIONS), claim.pattern(rest), owner, attributes, forced, where
+    return model.TypeAuthority(
+        _actions(fields["actions"], model.TYPE_ACTIONS), claim.pattern(rest), owner, attributes, forced, where
     )
 
 
@@ -163,24 +119,19 @@ def _check_entries(said: Mapping[str, Any], required: Collection[str], optional:
 
 
 def _actions(given: object, possible: frozenset[Action]) -> frozenset[Action]:
-    if given == ANY:
+    if given == model.ANY:
         return possible
-    actions = [claim.text(one, "actions") for one in claim.listed(given, "actions", 1, len(possible))]
+    actions = claim.distinct(given, "actions", 1, len(possible), claim.text)
     for one in actions:
         if _ACTIONS.get(one) not in possible:
             raise bad("bad-claim", f"`{brief(one)}` is no action here", ", ".join(sorted(a.value for a in possible)))
-    if len(set(actions)) != len(actions):
-        raise bad("bad-claim", "`actions` names one twice")
     return frozenset(_ACTIONS[one] for one in actions)
 
 
 def _attributes(given: object) -> tuple[tuple[str, ...], dict[str, object]]:
     """Some attributes: a list of them, or an object that says of each whether its value is forced."""
     if type(given) is list:
-        names = tuple(claim.attribute_name(one) for one in claim.listed(given, "attributes", 0, MAX_ATTRIBUTES))
-        if len(set(names)) != len(names):
-            raise bad("bad-claim", "`attributes` names one twice")
-        return names, {}
+        return claim.distinct(given, "attributes", 0, MAX_ATTRIBUTES, claim.attribute_name), {}
     forced: dict[str, object] = {}
     each = claim.mapped(given, "attributes", MAX_ATTRIBUTES)
     for name, what in each.items():
@@ -192,14 +143,14 @@ def _attributes(given: object) -> tuple[tuple[str, ...], dict[str, object]]:
     return tuple(each), forced
 
 
-def _authority_to_json(authority: Authority) -> dict[str, object]:
+def _authority_to_json(authority: model.Authority) -> dict[str, object]:
     match authority:
-        case NetworkAuthority(actions, network):
-            return {"network": network, "actions": _actions_to_json(actions, NETWORK_ACTIONS)}
-        case TypeAuthority(actions, pattern, owner, attributes, forced, where):
+        case model.NetworkAuthority(actions, network):
+            return {"network": network, "actions": _actions_to_json(actions, model.NETWORK_ACTIONS)}
+        case model.TypeAuthority(actions, pattern, owner, attributes, forced, where):
             fields: dict[str, object] = {
                 "type": pattern if owner is None else f"{owner}/{pattern}",
-                "actions": _actions_to_json(actions, TYPE_ACTIONS),
+                "actions": _actions_to_json(actions, model.TYPE_ACTIONS),
             }
             if forced and not forced.keys() <= set(attributes or ()):
                 raise bad(
@@ -213,7 +164,7 @@ def _authority_to_json(authority: Authority) -> dict[str, object]:
 
 
 def _actions_to_json(actions: frozenset[Action], possible: frozenset[Action]) -> object:
-    return ANY if actions == possible else sorted(action.value for action in actions)
+    return model.ANY if actions == possible else sorted(action.value for action in actions)
 
 
 def _attributes_to_json(attributes: tuple[str, ...], forced: Mapping[str, object]) -> object:
@@ -258,17 +209,7 @@ def consent_to(old: PublicKey, new: PrivateKey) -> str:
     return base64url(new.sign(_consent(old.did, new.public.did)))
 
 
-def verify_succession(
-    text: str, *, now: datetime | None = None, known: Succession | None = None, verifier: Verifier | None = None
-) -> Succession:
-    """The succession of a text, no older than the one that is known."""
-    succession = SUCCESSION.verify(text, now=now, verifier=verifier)
-    if known is not None:
-        check_later(succession, known)
-    return succession
-
-
-def _succession(signed: Signed) -> Succession:
+def _succession(signed: Signed) -> model.Succession:
     claims = signed.claims
     new = key_name(claims["sub"], "sub")
     consent = claim.text(claims["consent"], "consent")
@@ -278,20 +219,12 @@ def _succession(signed: Signed) -> Succession:
         )
     until = claim.time(claims["until"], "until") if "until" in claims else None
     try:
-        return Succession(signed.issuer, new, claim.whole(claims["number"], "number"), until)
+        return model.Succession(signed.issuer, new, claim.whole(claims["number"], "number"), until)
     except BadDefinition as error:
         raise bad("bad-claim", error.message, error.remedy) from None
 
 
-SUCCESSION: Final = StatementKind(
-    "hg-successor+jwt",
-    frozenset({"iss", "sub", "number", "iat", "consent"}),
-    frozenset({"until"}),
-    made_of=_succession,
-)
-
-
-def check_later(newer: Succession, known: Succession) -> None:
+def check_later(newer: model.Succession, known: model.Succession) -> None:
     """Refuse a succession that is older than a known one of the same key, or contradicts it."""
     if newer.old != known.old:
         raise bad("wrong-issuer", f"the succession is of `{newer.old}`, not of `{known.old}`")
@@ -305,6 +238,16 @@ def check_later(newer: Succession, known: Succession) -> None:
         raise bad("stale", f"two successions with number `{newer.number}` say different things")
     if known.until is not None and (newer.until is None or newer.until > known.until):
         raise bad("later-end", f"`{newer.old}` has an end already, which is only ever brought forward")
+
+
+SUCCESSION: Final = StatementKind(
+    "hg-successor+jwt",
+    frozenset({"iss", "sub", "number", "iat", "consent"}),
+    frozenset({"until"}),
+    made_of=_succession,
+    called="the succession is",
+    check_newer=check_later,
+)
 
 
 def _agreed(old: str, new: str, consent: str) -> bool:
@@ -329,41 +272,20 @@ def issue_revocations(issuer: PrivateKey, *, number: int, revoked: Collection[st
 
 def said_issuer(text: str) -> str:
     """Whose list a text says it is. Nothing is verified: it tells whether a large list is worth reading at all."""
-    match = _ISSUER.search(said_payload(text, REVOCATIONS))
+    match = _ISSUER.search(said_payload(text, REVOCATIONS.limit))
     if match is None:
         raise bad("missing-claim", "the list does not say `iss` as it is written")
     return match[1].decode("ascii")
 
 
-def verify_revocations(
-    text: str, *, issuer: str | None = None, now: datetime | None = None, known: RevocationList | None = None
-) -> RevocationList:
-    """The list of a text: of this issuer, not from the future, and no older than the one that is known."""
-    listed = REVOCATIONS.verify(text, now=now)
-    if issuer is not None and listed.issuer != issuer:
-        raise bad("wrong-issuer", f"the list is of `{listed.issuer}`, not of `{issuer}`")
-    if known is not None:
-        check_newer(listed, known)
-    return listed
-
-
-def _revocations(signed: Signed) -> RevocationList:
+def _revocations(signed: Signed) -> model.RevocationList:
     claims = signed.claims
-    ids = [claim.identifier(one, "revoked") for one in claim.listed(claims["revoked"], "revoked", 0, MAX_REVOKED)]
-    revoked = frozenset(ids)
-    if len(revoked) != len(ids):
-        raise bad("bad-claim", "`revoked` names one twice")
-    return RevocationList(
-        signed.issuer, claim.whole(claims["number"], "number"), claim.time(claims["iat"], "iat"), revoked
-    )
+    revoked = claim.distinct(claims["revoked"], "revoked", 0, MAX_REVOKED, claim.identifier)
+    number, issued = claim.whole(claims["number"], "number"), claim.time(claims["iat"], "iat")
+    return model.RevocationList(signed.issuer, number, issued, frozenset(revoked))
 
 
-REVOCATIONS: Final = StatementKind(
-    "hg-revocation+jwt", frozenset({"iss", "number", "iat", "revoked"}), limit=MAX_LIST_BYTES, made_of=_revocations
-)
-
-
-def check_newer(newer: RevocationList, known: RevocationList) -> None:
+def check_newer(newer: model.RevocationList, known: model.RevocationList) -> None:
     """Refuse a list that is older than a known one of the same issuer, or says otherwise under its number."""
     if newer.issuer != known.issuer:
         raise bad("wrong-issuer", f"the list is of `{newer.issuer}`, not of `{known.issuer}`")
@@ -378,3 +300,13 @@ def check_newer(newer: RevocationList, known: RevocationList) -> None:
         )
     if newer.number == known.number and newer.issued < known.issued:
         raise StaleList("the same list was issued again since", remedy="ask its issuer for the newest")
+
+
+REVOCATIONS: Final = StatementKind(
+    "hg-revocation+jwt",
+    frozenset({"iss", "number", "iat", "revoked"}),
+    limit=MAX_LIST_BYTES,
+    made_of=_revocations,
+    called="the list is",
+    check_newer=check_newer,
+)

@@ -9,22 +9,26 @@ Leaves out: which claims a statement has (`statements`, and the module of each k
 
 from __future__ import annotations
 
-import math
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from headgate.lang import parse_condition, render_condition
+from headgate.model import expressions as tree
 from headgate.model.authority import Validity
 from headgate.model.errors import BadDefinition, BadExpression, BadKey, BadStatement, HeadgateError
-from headgate.model.expressions import Condition, Constant, InGroup, Predicate, Related, Subject, atoms, operands
+from headgate.model.expressions import Argument, Condition
 from headgate.model.limits import MAX_AUDIENCES
+from headgate.model.roles import dump_argument, load_argument
 from headgate.model.types import check_name, check_pattern, check_type_name
-from headgate.model.values import INT_MAX, INT_MIN, Value, brief, micros, moment
+from headgate.model.values import INT_MAX, Value, brief
 from headgate.trust.keys import PublicKey
+
+T = TypeVar("T")
 
 _ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
 _DID_SHAPE: Final = re.compile(r"did:key:z[1-9A-HJ-NP-Za-km-z]{40,}\Z")
@@ -78,6 +82,14 @@ def listed(given: object, what: str, least: int, most: int) -> list[Any]:
     return given
 
 
+def distinct(given: object, what: str, least: int, most: int, read: Callable[[Any, str], T]) -> tuple[T, ...]:
+    """A list of so many things, each read on its own, and none of them twice."""
+    every = tuple(read(one, what) for one in listed(given, what, least, most))
+    if len(set(every)) != len(every):
+        raise bad("bad-claim", f"`{what}` names one twice")
+    return every
+
+
 def mapped(given: object, what: str, most: int) -> dict[str, Any]:
     """An object with at most so many entries."""
     if type(given) is not dict:
@@ -85,6 +97,14 @@ def mapped(given: object, what: str, most: int) -> dict[str, Any]:
     if len(given) > most:
         raise bad("bad-claim", f"`{what}` has `{len(given)}` entries, and may have {most}")
     return given
+
+
+def exactly(given: object, what: str, names: Set[str]) -> dict[str, Any]:
+    """An object with these entries and no others."""
+    fields = mapped(given, what, len(names))
+    if odd := fields.keys() ^ names:
+        raise bad("bad-claim", f"`{what}` does not say `{brief(min(odd))}`, or should not")
+    return fields
 
 
 def time(given: object, what: str) -> datetime:
@@ -107,9 +127,9 @@ def audience(claims: Mapping[str, Any]) -> tuple[str, ...] | None:
     if "aud" not in claims:
         return None
     given = claims["aud"]
-    named = tuple(text(one, "aud") for one in listed([given] if type(given) is str else given, "aud", 1, MAX_AUDIENCES))
-    if "" in named or len(set(named)) != len(named):
-        raise bad("bad-claim", "`aud` names an audience twice, or none")
+    named = distinct([given] if type(given) is str else given, "aud", 1, MAX_AUDIENCES, text)
+    if "" in named:
+        raise bad("bad-claim", "`aud` names no audience")
     return named
 
 
@@ -161,7 +181,7 @@ def plain_name(given: object, what: str) -> str:
     return given
 
 
-def attribute_name(given: object) -> str:
+def attribute_name(given: object, _: str = "") -> str:
     """The name of an attribute of an event."""
     name = plain_name(given, "attribute")
     if name.startswith(("@", "$")):
@@ -169,14 +189,14 @@ def attribute_name(given: object) -> str:
     return name
 
 
-def type_name(given: object, what: str = "name") -> str:
+def type_name(given: object) -> str:
     """A dotted type name in ASCII."""
-    return _checked(check_type_name, _ascii(given, what))
+    return _checked(check_type_name, _ascii(given, "name"))
 
 
-def pattern(given: object, what: str = "type") -> str:
+def pattern(given: object) -> str:
     """A dotted type name in ASCII, `dotted.name.*` or `*`."""
-    return _checked(check_pattern, _ascii(given, what))
+    return _checked(check_pattern, _ascii(given, "type"))
 
 
 def owned(given: object, what: str) -> tuple[str | None, str]:
@@ -208,45 +228,82 @@ def _ascii(given: object, what: str) -> str:
 
 def value_to_json(value: object) -> object:
     """A value with its kind: bool, int and text as JSON has them, the others tagged."""
-    match value:
-        case bool() | str():
-            return value
-        case int() if INT_MIN <= value <= INT_MAX:
-            return value
-        case float() if math.isfinite(value):
-            return {"float": value.hex()}
-        case datetime() if value.tzinfo is not None:
-            return {"timestamp": micros(value)}
-        case bytes():
-            return {"bytes": value.hex()}
-        case _:
-            raise bad("bad-claim", f"`{brief(value)}` is not a value that a statement can have")
+    try:
+        written = dump_argument(cast(Argument, value))
+        value_of(written, "value")
+    except HeadgateError:
+        raise bad("bad-claim", f"`{brief(value)}` is not a value that a statement can have") from None
+    return written
 
 
 def value_of(given: object, what: str) -> Value:
     """The inverse of `value_to_json`; null is no value, and no other way to write one is taken."""
-    value: Value = None
+    value = _loaded(given)
+    if value is None or isinstance(value, frozenset):
+        remedy = "such as `1`, `'text'` or `{'float': '0x1.8p+0'}`"
+        raise bad("bad-claim", f"`{what}` has no value: `{brief(given)}`", remedy)
+    return value
+
+
+def argument(given: object) -> Argument:
+    """An argument of a role, a value or a set, in the one way to write it; null is none."""
+    value = _loaded(given)
+    if value is None:
+        raise bad("bad-claim", "`args` has an argument that is none", "such as `1`, `'text'` or `{'set': 'rw'}`")
+    return value
+
+
+def _loaded(given: object) -> Argument:
+    """What is written in the one way to write it; None for all else."""
     try:
-        match given:
-            case bool() | int():
-                return given
-            case str():
-                return text(given, what)
-            case {"float": str(digits)}:
-                value = float.fromhex(digits)
-            case {"timestamp": int(microseconds)}:
-                value = moment(microseconds)
-            case {"bytes": str(digits)}:
-                value = bytes.fromhex(digits)
-            case _:
-                pass
-        if value is not None and repr(value_to_json(value)) == repr(given):
-            return value
-    except (ValueError, OverflowError, HeadgateError):
-        pass
-    raise bad(
-        "bad-claim", f"`{what}` has no value: `{brief(given)}`", "such as `1`, `'text'` or `{'float': '0x1.8p+0'}`"
-    )
+        value = load_argument(given)
+        return value if repr(dump_argument(value)) == repr(given) else None
+    except (HeadgateError, RecursionError):
+        return None
+
+
+# -- tables of claims -----------------------------------------------------------------------------------------
+
+
+class Claim(NamedTuple):
+    """A claim: the field of a value that it is, how it is read, and how it is written."""
+
+    field: str
+    read: Callable[[Any, str], Any]
+    write: Callable[[Any], object] = lambda value: value
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimTable(Generic[T]):
+    """A JSON object claim by claim, and the value that it comes to: from one to the other and back.
+
+    An optional claim is of a field that has a default, and is not written where that is None.
+    """
+
+    made: Callable[..., T]
+    required: Mapping[str, Claim]
+    optional: Mapping[str, Claim] = field(default_factory=dict)
+
+    def load(self, said: Mapping[str, Any], **known: Any) -> T:
+        """The value of claims that are all there, with fields that are known otherwise."""
+        every = {**self.required, **self.optional}
+        fields = {one.field: one.read(said[name], name) for name, one in every.items() if name in said}
+        try:
+            return self.made(**known, **fields)
+        except BadDefinition as error:
+            raise bad("bad-claim", error.message, error.remedy) from None
+
+    def load_object(self, given: object, what: str) -> T:
+        """The value of an object that has the required claims and no others."""
+        return self.load(exactly(given, what, self.required.keys()))
+
+    def dump(self, value: T) -> dict[str, Any]:
+        """The claims of a value, as `load` reads them."""
+        said = {name: one.write(getattr(value, one.field)) for name, one in self.required.items()}
+        for name, one in self.optional.items():
+            if (content := getattr(value, one.field)) is not None:
+                said[name] = one.write(content)
+        return said
 
 
 # -- conditions -----------------------------------------------------------------------------------------------
@@ -258,8 +315,8 @@ def condition(given: object, what: str) -> Condition:
         parsed = parse_condition(text(given, what))
     except BadExpression as error:
         raise bad("bad-condition", f"`{what}` is no condition: {error.message}", error.remedy) from None
-    for atom in atoms(parsed):
-        if isinstance(atom, InGroup | Related | Predicate):
+    for atom in tree.atoms(parsed):
+        if isinstance(atom, tree.InGroup | tree.Related | tree.Predicate):
             raise bad(
                 "bad-condition",
                 f"`{what}` names a group, relation or predicate, which belong to one domain",
@@ -271,8 +328,8 @@ def condition(given: object, what: str) -> Condition:
 def policy_rule(given: object, what: str = "policy_rule") -> Condition:
     """A condition over attributes of subjects alone (Guard II.D)."""
     parsed = condition(given, what)
-    for operand in (one for atom in atoms(parsed) for one in operands(atom)):
-        if not isinstance(operand, Subject | Constant):
+    for operand in (one for atom in tree.atoms(parsed) for one in tree.operands(atom)):
+        if not isinstance(operand, tree.Subject | tree.Constant):
             raise bad("bad-condition", f"`{what}` speaks of more than attributes of subjects", "write them as `$name`")
     return parsed
 

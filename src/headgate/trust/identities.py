@@ -28,7 +28,7 @@ from headgate.trust import claims as claim
 from headgate.trust.certificates import new_id
 from headgate.trust.claims import bad, key_name
 from headgate.trust.keys import PrivateKey, Random
-from headgate.trust.statements import Signed, StatementKind, Verifier, audience_of, digest_of, open_statement, times_of
+from headgate.trust.statements import Signed, StatementKind, Verifier, about, digest_of, open_statement
 
 _TYPE: Final = "hg-identity+jwt"
 GUEST: Final = frozenset({"guest_of", "origin", "mapping"})
@@ -49,17 +49,8 @@ def issue_identity(
     random: Random = secrets.token_bytes,
 ) -> str:
     """A statement about a member of the provider's community."""
-    return sign_identity(
-        provider,
-        {
-            "sub": subject,
-            "jti": new_id(random) if id is None else id,
-            **times_of(now, validity),
-            **audience_of(audience),
-        },
-        attributes,
-        policy_rule,
-    )
+    claims = about(subject, new_id(random) if id is None else id, now, validity, audience)
+    return sign_identity(provider, claims, attributes, policy_rule)
 
 
 def sign_identity(
@@ -187,10 +178,7 @@ def guest(
     assert identity.validity.until is not None
     validity = Validity(now, min(identity.validity.until, now + LONGEST))
     claims = {
-        "sub": identity.subject,
-        "jti": new_id(random),
-        **times_of(now, validity),
-        **audience_of(audience),
+        **about(identity.subject, new_id(random), now, validity, audience),
         "guest_of": home.key,
         "origin": digest_of(text),
         "mapping": mapping_digest(home.mapping),
@@ -260,8 +248,7 @@ def cross_domain(
     """A provider's word to its members that another key is the provider of another community."""
     if validity.start is None or validity.until is None:
         raise bad("missing-claim", "the statement does not say `exp` or `nbf`", "let it begin and end")
-    said = {"sub": other, "jti": new_id(random), **times_of(now, validity), **audience_of(audience), "provider": True}
-    return CROSSING.issue(provider, said)
+    return CROSSING.issue(provider, {**about(other, new_id(random), now, validity, audience), "provider": True})
 
 
 def _crossing(signed: Signed) -> Crossing:

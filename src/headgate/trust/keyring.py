@@ -9,12 +9,9 @@ Leaves out: what others call a key: names are local, and never leave the machine
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +21,7 @@ from headgate.model.errors import AlreadyExists, BadKey, NotFound
 from headgate.model.limits import MAX_DID_CHARS, MAX_KEY_FILE_BYTES, MAX_KEYS, MAX_ROTATIONS, MAX_STATEMENT_BYTES
 from headgate.model.values import brief
 from headgate.trust import keys as files
-from headgate.trust.certificates import amend_succession, consent_to, issue_succession, verify_succession
+from headgate.trust.certificates import SUCCESSION, amend_succession, consent_to, issue_succession
 from headgate.trust.keys import PrivateKey, PublicKey, Random
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}(?:~[1-9][0-9]{0,2})?\Z")
@@ -120,16 +117,15 @@ class Keyring:
     def end(self, name: str, now: datetime, until: datetime, passphrase: bytes | None = None) -> tuple[str, str]:
         """Let an earlier key say until when it counts: the name it is kept under, and its new statement."""
         kept = self.earlier(name)
-        with self._alone():
+        with files.alone_in(self.directory):  # no two statements of a key have one number
             old = self.load(kept, passphrase)
             text = self._read(self._succession(kept), MAX_STATEMENT_BYTES, kept).strip()
-            known = verify_succession(text)
+            known = SUCCESSION.verify(text)
             if known.old != old.public.did:
                 raise BadKey(f"`{self._succession(kept)}` is about other keys", remedy="restore it")
             if known.until != until:
                 text = amend_succession(old, text, until=until, now=now)
                 files.replace_file(self._succession(kept), f"{text}\n")
-                files.sync_directory(self.directory)
         return kept, text
 
     def _make_following(self, name: str, passphrase: bytes | None, random: Random) -> None:
@@ -210,7 +206,7 @@ class Keyring:
 
     def _statement(self, kept: str, old: PublicKey, new: PublicKey) -> str:
         text = self._read(self._succession(kept), MAX_STATEMENT_BYTES, kept).strip()
-        found = verify_succession(text)
+        found = SUCCESSION.verify(text)
         if (found.old, found.new) != (old.did, new.did):
             raise BadKey(f"`{self._succession(kept)}` is about other keys", remedy="move it away")
         return text
@@ -248,16 +244,6 @@ class Keyring:
         except OSError as error:
             raise BadKey(f"`{path}` cannot be read ({error.strerror})") from None
         return data.decode("utf-8", "replace")
-
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """One command at a time: no two statements of a key have one number."""
-        handle = os.open(self.directory, os.O_RDONLY)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
 
     def _missing(self, name: str) -> NotFound:
         return NotFound(f"there is no key `{name}` in `{self.directory}`", remedy="`headgate keys list` shows them")

@@ -8,11 +8,14 @@ Leaves out: other kinds of key, and names of one's own for keys (`keyring`).
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import stat
+import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,8 +32,8 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from headgate.model.errors import BadKey, NotFound, StorageFull
-from headgate.model.limits import MAX_DID_CHARS, MAX_KEY_FILE_BYTES, MAX_PASSPHRASE_BYTES
+from headgate.model.errors import BadKey, NotFound, StorageBusy, StorageFull
+from headgate.model.limits import MAX_DID_CHARS, MAX_KEY_FILE_BYTES, MAX_LOCK_TRIES, MAX_PASSPHRASE_BYTES
 from headgate.model.values import brief
 
 Random = Callable[[int], bytes]
@@ -41,6 +44,7 @@ _MULTICODEC: Final = b"\xed\x01"
 _ALPHABET: Final = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _DIGITS: Final = {character: digit for digit, character in enumerate(_ALPHABET)}
 _KEY_BYTES: Final = 32
+_LOCK_PAUSE: Final = 0.01
 _OTHERS: Final = 0o077
 _OTHERS_WRITE: Final = 0o022
 
@@ -200,20 +204,6 @@ def read_secret(path: Path, limit: int) -> bytes:
     return data
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Put a public file in its place whole, on disk."""
-    passing = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with passing.open("w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        passing.replace(path)
-    except OSError as error:
-        passing.unlink(missing_ok=True)
-        raise StorageFull(f"`{path}` cannot be written ({error.strerror})", remedy="make room") from None
-
-
 def check_directory(directory: Path) -> None:
     """Refuse a directory of secrets that others can change."""
     status = directory.stat()
@@ -221,6 +211,45 @@ def check_directory(directory: Path) -> None:
         raise BadKey(f"`{directory}` is not a directory")
     if status.st_mode & _OTHERS_WRITE:
         raise BadKey(f"others can change `{directory}`", remedy=f"`chmod 700 {directory}`")
+
+
+def replace_file(path: Path, text: str, mode: int = 0o644) -> None:
+    """Put a file in its place whole, on disk; what a killed process left half-written is nobody's.
+
+    Each is later than the one before, however coarse the clock of the disk: whoever goes by its time sees the change.
+    """
+    passing = path.with_name(f".{path.name}.tmp")
+    try:
+        passing.unlink(missing_ok=True)
+        handle = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        with os.fdopen(handle, "w", encoding="ascii") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if path.exists() and (before := path.stat().st_mtime_ns) >= passing.stat().st_mtime_ns:
+            os.utime(passing, ns=(before + 1, before + 1))
+        passing.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        passing.unlink(missing_ok=True)
+        raise StorageFull(f"`{path}` cannot be written ({error.strerror})", remedy="make room") from None
+
+
+@contextmanager
+def alone_in(directory: Path, pause: Callable[[float], None] = time.sleep) -> Iterator[None]:
+    """One process at a time; the lock goes with a process that is killed."""
+    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        for _ in range(MAX_LOCK_TRIES):
+            with suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            pause(_LOCK_PAUSE)
+        else:
+            raise StorageBusy(f"another process holds `{directory}`", remedy="see whether it hangs, and try again")
+        yield
+    finally:
+        os.close(handle)
 
 
 def sync_directory(directory: Path) -> None:

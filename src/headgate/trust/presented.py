@@ -13,8 +13,6 @@ broker holds its key, which the handshake proves.
 
 from __future__ import annotations
 
-import json
-from base64 import urlsafe_b64decode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,16 +25,9 @@ from headgate.model.changes import Batch, Change, Present, Revoke, Succeed
 from headgate.model.errors import BadStatement, BrokerNotTrusted, HeadgateError, TooLarge
 from headgate.model.state import State
 from headgate.model.values import brief
-from headgate.trust.certificates import (
-    CERTIFICATE,
-    REVOCATIONS,
-    SUCCESSION,
-    verify_certificate,
-    verify_revocations,
-    verify_succession,
-)
+from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, SUCCESSION
 from headgate.trust.identities import CROSSING, IDENTITY, Crossing
-from headgate.trust.statements import Verifier, check, read_through
+from headgate.trust.statements import Verifier, check, read_through, said_kind
 
 MAX_SHOWN: Final = 128
 """Statements that are presented together."""
@@ -44,7 +35,6 @@ MAX_SHOWN: Final = 128
 MAX_SHOWN_CHARS: Final = 900_000
 """Characters of all of them."""
 
-_MAX_HEADER: Final = 1_000
 Statement: TypeAlias = Certificate | Identity | Succession | RevocationList | Crossing
 
 
@@ -87,11 +77,11 @@ def open_presented(
 def _opened(text: str, audience: str | None, now: datetime, verifier: Verifier | None) -> Statement:
     kind = said_kind(text)
     if kind == CERTIFICATE.typ:
-        return verify_certificate(text, audience=audience, shown=now, verifier=verifier)
+        return CERTIFICATE.verify(text, audience=audience, shown=now, verifier=verifier)
     if kind == SUCCESSION.typ:
-        return verify_succession(text, now=now, verifier=verifier)
+        return SUCCESSION.verify(text, now=now, verifier=verifier)
     if kind == REVOCATIONS.typ:
-        return verify_revocations(text, now=now)
+        return REVOCATIONS.verify(text, now=now)
     if kind == IDENTITY.typ:
         try:
             crossing = read_through(verifier, text, CROSSING.read)
@@ -103,21 +93,6 @@ def _opened(text: str, audience: str | None, now: datetime, verifier: Verifier |
         reason="wrong-type",
         remedy="show certificates, identity statements, successions and revocation lists",
     )
-
-
-def said_kind(text: str) -> str:
-    """What a statement says it is; nothing of it is believed yet."""
-    header = text.partition(".")[0]
-    try:
-        if not 0 < len(header) <= _MAX_HEADER:
-            raise ValueError("no header")  # noqa: TRY301 - as with all else that is no statement
-        said = json.loads(urlsafe_b64decode(header + "=" * (-len(header) % 4)))
-        kind = said.get("typ") if isinstance(said, dict) else None
-    except (ValueError, RecursionError):
-        kind = None
-    if not isinstance(kind, str):
-        raise BadStatement(f"`{brief(text)}` is not a signed statement", reason="malformed", remedy="show it whole")
-    return kind
 
 
 def check_broker(

@@ -1,6 +1,6 @@
 """Rolling keys of a domain's role services: the table that makes them, and the document that vouches for them.
 
-Guarantees: `verify_role_keys` is the only way from text to `RoleKeys`. The domain's own key signs the document, so that
+Guarantees: `ROLE_KEYS.verify` is the only way from text to `RoleKeys`. The domain's own key signs the document, so that
 it signs seldom, and a rolling key that is stolen soon signs for nothing. There are two tables in it: what is good for
 hours and what is good for months is signed by different keys (OASIS 4.4), and none of one table passes in the other. A
 document older than a known one is never taken for news, and none is good for longer than MAX_ROLE_KEYS_SECONDS.
@@ -14,9 +14,7 @@ is signed (`role_statements`).
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -28,20 +26,12 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias, get_args
 
 from headgate.model import errors, limits
-from headgate.model.errors import BadConfig, BadDefinition, BadKey, Damaged, HeadgateError, NotFound, StaleList
+from headgate.model.errors import BadDefinition, BadKey, Damaged, HeadgateError, NotFound, StaleList
 from headgate.model.limits import MAX_APPOINTMENT_SECONDS, MAX_ROLE_KEYS, MAX_ROLE_KEYS_BYTES, MAX_ROLE_KEYS_SECONDS
 from headgate.model.values import EPOCH, brief, render_timestamp
 from headgate.trust import claims as claim
-from headgate.trust.claims import bad, key_of
-from headgate.trust.keys import (
-    PrivateKey,
-    PublicKey,
-    Random,
-    check_directory,
-    read_secret,
-    sync_directory,
-    write_secret,
-)
+from headgate.trust.claims import Claim, ClaimTable, bad, key_of
+from headgate.trust.keys import PrivateKey, PublicKey, Random, alone_in, check_directory, read_secret, replace_file
 from headgate.trust.statements import Signed, StatementKind, seconds_of
 
 Use: TypeAlias = Literal["short", "long"]
@@ -54,7 +44,6 @@ LONGEST: Final[Mapping[Use, timedelta]] = {
 }
 """How long what a key signs may be good."""
 _GOOD_FOR: Final = timedelta(seconds=MAX_ROLE_KEYS_SECONDS)
-_ENTRIES: Final = frozenset({"kid", "use", "from", "until", "end"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,24 +112,9 @@ def issue_role_keys(
         "number": number,
         "iat": seconds_of(now),
         "exp": seconds_of(now + good_for),
-        "keys": [_rolling_to_json(one) for one in sorted(keys, key=lambda one: (one.use, one.start, one.kid))],
+        "keys": [_ROLLING.dump(one) for one in sorted(keys, key=lambda one: (one.use, one.start, one.kid))],
     }
     return ROLE_KEYS.issue(domain, claims)
-
-
-def verify_role_keys(
-    text: str, *, domain: str | None = None, now: datetime | None = None, known: RoleKeys | None = None
-) -> RoleKeys:
-    """The keys of a document: of this domain, good at this time, and no older than the document that is known."""
-    # 1. to 8. are those of `StatementKind.verify`.
-    keys = ROLE_KEYS.verify(text, now=now)
-    # 9. Whose keys they are.
-    if domain is not None and keys.domain != domain:
-        raise bad("wrong-issuer", f"the keys are of `{keys.domain}`, not of `{domain}`")
-    # 10. News.
-    if known is not None:
-        check_newer(keys, known)
-    return keys
 
 
 def _role_keys(signed: Signed) -> RoleKeys:
@@ -150,21 +124,13 @@ def _role_keys(signed: Signed) -> RoleKeys:
         raise bad("bad-claim", "the document ends before it is issued", "let `exp` be later than `iat`")
     if until - issued > _GOOD_FOR:
         raise bad("too-long", f"the keys are good for longer than MAX_ROLE_KEYS_SECONDS ({MAX_ROLE_KEYS_SECONDS})")
-    listed = [_rolling_key(one) for one in claim.listed(claims["keys"], "keys", 0, MAX_ROLE_KEYS)]
+    listed = [_ROLLING.load_object(one, "keys") for one in claim.listed(claims["keys"], "keys", 0, MAX_ROLE_KEYS)]
     keys = {one.kid: one for one in listed}
     if len(keys) != len(listed):
         raise bad("bad-claim", "`keys` names one twice")
     if signed.issuer in keys:
         raise bad("bad-claim", "a domain's own key is no rolling key", "make a new one")
     return RoleKeys(signed.issuer, claim.whole(claims["number"], "number"), issued, until, MappingProxyType(keys))
-
-
-ROLE_KEYS: Final = StatementKind(
-    "hg-role-keys+jwt",
-    frozenset({"iss", "number", "iat", "exp", "keys"}),
-    limit=MAX_ROLE_KEYS_BYTES,
-    made_of=_role_keys,
-)
 
 
 def check_newer(newer: RoleKeys, known: RoleKeys) -> None:
@@ -180,30 +146,37 @@ def check_newer(newer: RoleKeys, known: RoleKeys) -> None:
         raise StaleList(f"two documents with number `{newer.number}` say different things", remedy="roll the keys")
 
 
-def _rolling_key(given: object) -> RollingKey:
-    fields = claim.mapped(given, "keys", len(_ENTRIES))
-    if fields.keys() != _ENTRIES:
-        odd = min(fields.keys() ^ _ENTRIES)
-        raise bad("bad-claim", f"a rolling key does not say `{brief(odd)}`, or should not", ", ".join(sorted(_ENTRIES)))
-    use = fields["use"]
-    if use not in USES:
-        raise bad("bad-claim", f"`{brief(use)}` is no use of a rolling key", ", ".join(USES))
-    times = (claim.time(fields[name], name) for name in ("from", "until", "end"))
-    try:
-        return RollingKey(key_of(fields["kid"], "kid"), use, *times)
-    except BadDefinition as error:
-        raise bad("bad-claim", error.message) from None
+ROLE_KEYS: Final = StatementKind(
+    "hg-role-keys+jwt",
+    frozenset({"iss", "number", "iat", "exp", "keys"}),
+    limit=MAX_ROLE_KEYS_BYTES,
+    made_of=_role_keys,
+    called="the keys are",
+    check_newer=check_newer,
+)
 
 
-def _rolling_to_json(one: RollingKey) -> dict[str, Any]:
-    times = {"from": one.start, "until": one.until, "end": one.end}
-    return {"kid": one.kid, "use": one.use, **{name: seconds_of(time) for name, time in times.items()}}
+def _use(given: object, what: str) -> object:
+    if given not in USES:
+        raise bad("bad-claim", f"`{brief(given)}` is no {what} of a rolling key", ", ".join(USES))
+    return given
+
+
+_ROLLING: Final = ClaimTable(
+    RollingKey,
+    {
+        "kid": Claim("key", key_of, lambda key: key.did),
+        "use": Claim("use", _use),
+        "from": Claim("start", claim.time, seconds_of),
+        "until": Claim("until", claim.time, seconds_of),
+        "end": Claim("end", claim.time, seconds_of),
+    },
+)
 
 
 # -- where the table is kept -----------------------------------------------------------------------------------
 
 FILE: Final = "role.keys"
-_LOCK_PAUSE: Final = 0.01
 
 
 class FileStore:
@@ -233,64 +206,32 @@ class FileStore:
         return read_secret(self.path, MAX_ROLE_KEYS_BYTES)
 
     def write(self, data: bytes) -> None:
-        """Put the file in its place whole, on disk; what a killed process left half-written is nobody's."""
-        passing = self.path.with_name(f"{FILE}.tmp")
-        try:
-            passing.unlink(missing_ok=True)
-            write_secret(passing, data)
-            self._make_later(passing)
-            passing.replace(self.path)
-            sync_directory(self.directory)
-        except OSError as error:
-            raise errors.StorageFull(
-                f"`{self.path}` cannot be written ({error.strerror})", remedy="make room"
-            ) from None
+        """Put the file in its place whole, on disk."""
+        replace_file(self.path, data.decode("ascii"), 0o600)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """One process at a time; the lock goes with a process that is killed."""
+        """One process at a time, in a directory that is made if there is none."""
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             check_directory(self.directory)
-            handle = os.open(self.directory, os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
             raise BadKey(f"`{self.directory}` cannot be used ({error.strerror})") from None
-        try:
-            self._lock(handle)
+        with alone_in(self.directory, self._pause):
             yield
-        finally:
-            os.close(handle)
-
-    def _lock(self, handle: int) -> None:
-        for _ in range(limits.MAX_LOCK_TRIES):
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self._pause(_LOCK_PAUSE)
-            else:
-                return
-        raise errors.StorageBusy(
-            f"another process holds `{self.directory}`", remedy="see whether it hangs, and try again"
-        )
-
-    def _make_later(self, passing: Path) -> None:
-        """Let each file be later than the one before, however coarse the clock of the disk: the stamp goes by it."""
-        if self.path.exists():
-            before, found = self.path.stat().st_mtime_ns, passing.stat().st_mtime_ns
-            if found <= before:
-                os.utime(passing, ns=(before + 1, before + 1))
 
 
 _FORMAT: Final = 1
-_SECOND: Final = timedelta(seconds=1)
 _SECRET_CHARS: Final = 64
-_MOST_PACED: Final = MAX_ROLE_KEYS // 4
-"""Keys of one use at a steady pace; the rest is room for clocks that jump and keys that are ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class RollingPace:
-    """A new key `every` so often; what it signs is good for `lasting` at most."""
+    """A new key `every` so often, in whole seconds; what it signs is good for `lasting` at most.
+
+    A key rolls before what it signed is over. All that are needed at one time leave room in the document, for clocks
+    that jump and keys that are ended.
+    """
 
     every: timedelta
     lasting: timedelta
@@ -343,8 +284,6 @@ class RollingTable:
         paces: Mapping[Use, RollingPace] = PACES,
         random: Random = secrets.token_bytes,
     ) -> None:
-        for use in USES:
-            _check_pace(use, paces[use])
         self._domain = domain
         self._store = store
         self._paces = paces
@@ -368,7 +307,7 @@ class RollingTable:
 
     def keys(self, now: datetime) -> RoleKeys:
         """The keys as others know them."""
-        return verify_role_keys(self.document(now), domain=self._domain.public.did, now=now)
+        return ROLE_KEYS.verify(self.document(now), issuer=self._domain.public.did, now=now)
 
     def end(self, kid: str, now: datetime) -> None:
         """Let a key that may be known to others count no more, and all that it signed with it."""
@@ -459,21 +398,6 @@ def _whole(now: datetime) -> datetime:
     return EPOCH + timedelta(seconds=seconds_of(now))
 
 
-def _check_pace(use: Use, pace: RollingPace) -> None:
-    if pace.every % _SECOND or pace.lasting % _SECOND:
-        raise BadConfig(f"the rolling keys `{use}` have a pace that is not in whole seconds")
-    if not _SECOND <= pace.every <= pace.lasting <= LONGEST[use]:
-        raise BadConfig(
-            f"the rolling keys `{use}` cannot roll every `{pace.every}` for what is good for `{pace.lasting}`",
-            remedy=f"a key rolls before what it signed is over, and that is good for `{LONGEST[use]}` at most",
-        )
-    if pace.lasting / pace.every > _MOST_PACED:
-        raise BadConfig(
-            f"rolling keys `{use}` every `{pace.every}` for what is good for `{pace.lasting}` are too many",
-            remedy=f"let at most {_MOST_PACED} be needed at one time",
-        )
-
-
 # -- writing and reading --------------------------------------------------------------------------------------
 
 
@@ -489,7 +413,7 @@ def _written(table: KeyTable, domain: PublicKey) -> bytes:
 
 def _key_to_json(one: OwnKey) -> dict[str, Any]:
     secret = None if one.private is None else one.private.native().private_bytes_raw().hex()
-    return {**_rolling_to_json(one.public), "forget": seconds_of(one.forget), "secret": secret}
+    return {**_ROLLING.dump(one.public), "forget": seconds_of(one.forget), "secret": secret}
 
 
 def _parsed(data: bytes, domain: PublicKey, name: str) -> KeyTable:
@@ -514,7 +438,7 @@ def _parsed(data: bytes, domain: PublicKey, name: str) -> KeyTable:
 
 
 def _own_key(fields: Any) -> OwnKey:
-    public, forget = _rolling_key({name: fields[name] for name in _ENTRIES}), claim.time(fields["forget"], "forget")
+    public, forget = _ROLLING.load(fields), claim.time(fields["forget"], "forget")
     if fields["secret"] is None:
         return OwnKey(public, None, forget)
     if len(fields["secret"]) != _SECRET_CHARS:

@@ -36,6 +36,7 @@ T = TypeVar("T")
 ALGORITHM: Final = "EdDSA"
 _JWS: Final = jwt.PyJWS(algorithms=[ALGORITHM])
 _SKEW: Final = timedelta(seconds=MAX_CLOCK_SKEW_SECONDS)
+_MAX_HEADER: Final = 1_000
 _INT_CHARS: Final = 20
 """Characters of a 64-bit integer with its sign; longer ones are never converted."""
 
@@ -76,6 +77,7 @@ class Read(Generic[T]):
     issued: datetime
     validity: Validity = Validity()  # noqa: RUF009 - frozen
     audience: tuple[str, ...] | None = None
+    issuer: str = ""
 
 
 # -- signing --------------------------------------------------------------------------------------------------
@@ -106,7 +108,7 @@ def open_statement(text: str, form: Form, find: KeyFinder | None = None) -> Sign
     """
     # 1. Size.
     # 2. Three parts, each the one way to write its bytes.
-    header, payload, signature = (_decoded(part) for part in _parts(text, form))
+    header, payload, signature = (_decoded(part) for part in _parts(text, form.limit))
     # 3. Header: this kind of statement, this algorithm and nothing else.
     named = _object(header, "header")
     _check_header(named, form)
@@ -126,14 +128,34 @@ def open_statement(text: str, form: Form, find: KeyFinder | None = None) -> Sign
     return Signed(claims["iss"], claims, digest_of(text), named.get("kid", ""))
 
 
-def said_payload(text: str, form: Form) -> bytes:
+def said_payload(text: str, limit: int) -> bytes:
     """What a statement says, in bytes that nobody has vouched for."""
-    return _decoded(_parts(text, form)[1])
+    return _decoded(_parts(text, limit)[1])
 
 
-def _parts(text: str, form: Form) -> list[str]:
-    if len(text) > form.limit:
-        raise bad("too-large", f"the statement is longer than {form.limit} bytes", "split what it says")
+def said_claims(text: str) -> dict[str, Any]:
+    """What a statement says, and nobody has vouched for; nothing, if it is no statement."""
+    try:
+        return _object(said_payload(text, MAX_STATEMENT_BYTES), "payload")
+    except BadStatement:
+        return {}
+
+
+def said_kind(text: str) -> str:
+    """What a statement says it is; nothing of it is believed yet."""
+    header = text.partition(".")[0]
+    try:
+        kind = _object(_decoded(header), "header").get("typ") if len(header) <= _MAX_HEADER else None
+    except BadStatement:
+        kind = None
+    if not isinstance(kind, str):
+        raise bad("malformed", f"`{brief(text)}` is not a signed statement", "show it whole")
+    return kind
+
+
+def _parts(text: str, limit: int) -> list[str]:
+    if len(text) > limit:
+        raise bad("too-large", f"the statement is longer than {limit} bytes", "split what it says")
     parts = text.split(".", 3)
     if len(parts) != 3:
         raise bad(
@@ -280,6 +302,9 @@ class StatementKind(Form, Generic[T]):
     """A form that its issuer's own key signs, and what its claims come to."""
 
     made_of: Callable[[Signed], T] = field(kw_only=True)
+    called: str = field(default="the statement is", kw_only=True)
+    check_newer: Callable[[T, T], None] | None = field(default=None, kw_only=True)
+    """Refuses one that is older than another of the same issuer, where there are such."""
 
     def issue(self, key: PrivateKey, claims: Mapping[str, Any]) -> str:
         """The text of a statement; nothing leaves here that would be refused elsewhere."""
@@ -292,14 +317,36 @@ class StatementKind(Form, Generic[T]):
         signed = open_statement(text, self)
         claims, value = signed.claims, self.made_of(signed)
         issued = claim.time(claims["iat"], "iat")
-        return Read(value, signed.digest, issued, claim.validity(claims), claim.audience(claims))
+        return Read(value, signed.digest, issued, claim.validity(claims), claim.audience(claims), signed.issuer)
 
     def verify(
-        self, text: str, *, audience: str | None = None, now: datetime | None = None, verifier: Verifier | None = None
+        self,
+        text: str,
+        *,
+        audience: str | None = None,
+        now: datetime | None = None,
+        shown: datetime | None = None,
+        issuer: str | None = None,
+        known: T | None = None,
+        verifier: Verifier | None = None,
     ) -> T:
-        """What a statement says, if it is for this audience and good at this time."""
+        """What a statement says, if it is for this audience, good `now`, of this issuer and no older than a known one.
+
+        Without `now` it may be over, or yet to begin, if only it was issued by the time at which it is `shown`.
+        """
         # 1. to 6. are those of `open_statement`; the claims are read in `made_of`; 7. and 8. are those of `check`.
-        return check(read_through(verifier, text, self.read), audience=audience, now=now)
+        read = read_through(verifier, text, self.read)
+        if shown is not None:
+            check_issued(read, shown)
+        value = check(read, audience=audience, now=now)
+        # 9. Whose it is.
+        if issuer is not None and read.issuer != issuer:
+            raise bad("wrong-issuer", f"{self.called} of `{read.issuer}`, not of `{issuer}`")
+        # 10. News.
+        if known is not None:
+            assert self.check_newer is not None, "nothing of this kind is older than another"
+            self.check_newer(value, known)
+        return value
 
 
 # -- claims that many kinds have ------------------------------------------------------------------------------
@@ -310,10 +357,11 @@ def seconds_of(time: datetime) -> int:
     return micros(time) // 1_000_000
 
 
-def times_of(now: datetime, validity: Validity) -> dict[str, int]:
-    """The claims `iat`, `nbf` and `exp`."""
-    ends = {"nbf": validity.start, "exp": validity.until}
-    return {"iat": seconds_of(now), **{name: seconds_of(end) for name, end in ends.items() if end is not None}}
+def about(subject: str, id: str, now: datetime, validity: Validity, audience: Sequence[str] = ()) -> dict[str, Any]:
+    """The claims that every statement about a subject has."""
+    times = {"iat": now, "nbf": validity.start, "exp": validity.until}
+    said = {name: seconds_of(time) for name, time in times.items() if time is not None}
+    return {"sub": subject, "jti": id, **said, **audience_of(audience)}
 
 
 def audience_of(audience: Sequence[str]) -> dict[str, list[str]]:

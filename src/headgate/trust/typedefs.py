@@ -245,10 +245,7 @@ def _attributes(given: object) -> dict[str, Kind]:
 def _key(claims: Mapping[str, Any]) -> tuple[str, ...]:
     if "key" not in claims:
         return ()
-    names = tuple(claim.attribute_name(one) for one in claim.listed(claims["key"], "key", 1, MAX_ATTRIBUTES))
-    if len(set(names)) != len(names):
-        raise bad("bad-claim", "`key` names an attribute twice")
-    return names
+    return claim.distinct(claims["key"], "key", 1, MAX_ATTRIBUTES, claim.attribute_name)
 
 
 def _parent(claims: Mapping[str, Any], depth: int) -> Read[Definition] | None:

@@ -4,12 +4,14 @@ import inspect
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from headgate.cli.main import COMMANDS, GROUPS, app
@@ -48,15 +50,18 @@ def own_help(found: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def eager() -> typer.Typer:
-    """The same command, made of commands that are all there from the beginning."""
+def eager() -> Iterator[typer.Typer]:
+    """The same command, made of commands that are all there from the beginning, and made once for all tests."""
     made = typer.Typer(name="headgate", help=own_help(app_callback()), no_args_is_help=True, add_completion=False)
     made.rich_markup_mode = "markdown"
     for name, one in COMMANDS.items():
         made.command(name)(shows_errors(one.load()))
     for name, one in GROUPS.items():
         made.add_typer(one.load(), name=name, help=one.line)
-    return made
+    whole = get_command(made)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", lambda which: whole if which is made else get_command(which))
+        yield made
 
 
 def app_callback() -> Any:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from headgate.commands import event_types, explaining, subscriptions
-from headgate.commands.commit import TRIES, LedgerAccess, commit, submit
+from headgate.commands.commit import TRIES, LedgerAccess, RequestPaces, commit, submit
 from headgate.model.changes import AddRule, Batch, Change, DeclareGroup, DeclarePrincipal
-from headgate.model.errors import AlreadyExists, GovernDenied, NotFound, TooMany, UnknownType, VersionConflict
+from headgate.model.errors import AlreadyExists, GovernDenied, NotFound, TooBusy, TooMany, UnknownType, VersionConflict
 from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.node.domain import Domain, Follower
+from headgate.node.domain import Domain, Follower, utc_now
 
 SALE = EventType("shop.Sale", "ann", {"price": Kind.INT})
 
@@ -143,3 +143,19 @@ def test_a_subscription_is_its_principals_own(ledger: LedgerAccess) -> None:
     assert explaining.publish_restriction(ledger.domain, "ann", "ann", SALE.name).reason is None
     subscriptions.unsubscribe(ledger, "ann", name)
     assert subscriptions.known_subscription(ledger, "ann", "all") is None
+
+
+# -- how often ------------------------------------------------------------------------------------------------
+
+
+def test_who_asks_too_often_is_told_of_what_there_was_too_much(ledger: LedgerAccess) -> None:
+    now = utc_now()
+    paces = RequestPaces(ledger.follower, versions=1, refused=1, clock=lambda: now)
+    paces.version("ann")
+    with pytest.raises(TooBusy, match="has made as many versions as it may"):
+        paces.version("ann")
+    paces.version(ADMINISTRATOR)
+    paces.version(ADMINISTRATOR)
+    paces.count_refused("ann", 10)
+    with pytest.raises(TooBusy, match="has sent as much that was refused as it may"):
+        paces._refused.check("ann", now)

@@ -21,10 +21,11 @@ from headgate.node.statement_register import (
     signs_of_life,
     vouch,
 )
-from headgate.trust.certificates import consent_to, issue_succession, verify_certificate, verify_revocations
+from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, consent_to, issue_succession
 from headgate.trust.identities import cross_domain, verify_server
 from headgate.trust.keys import PrivateKey
-from headgate.trust.presented import MAX_SHOWN, check_broker, open_presented, said_kind
+from headgate.trust.presented import MAX_SHOWN, check_broker, open_presented
+from headgate.trust.statements import said_kind
 from strategies.presenting import certificate, identity, network, now, revocations, types
 
 
@@ -37,7 +38,7 @@ def files(tmp_path: Path) -> Files:
 def test_a_new_domain_vouches_for_its_gateways_once(files: Files) -> None:
     domain, broker = PrivateKey.load(files.admin_key), PrivateKey.load(files.broker_key)
     (text,) = own_statements(files.statements)
-    said = verify_certificate(text, audience=None)
+    said = CERTIFICATE.verify(text, audience=None)
     assert (said.issuer, said.subject, said.delegate) == (domain.public.did, broker.public.did, True)
     assert not vouch(files, now())
     (files.statements / OWN).unlink()
@@ -78,7 +79,7 @@ def test_the_signs_of_life_that_a_chain_needs_are_shown_with_it(files: Files) ->
     register = StatementRegister(files.data / "authority.db")
     assert signs_of_life([chain], register, "example", now()) == ()
     text = revocations(root, 1)
-    register.hear(verify_revocations(text), text, now())
+    register.hear(REVOCATIONS.verify(text), text, now())
     assert signs_of_life([chain], register, "example", now()) == (text,)
     assert signs_of_life([certificate(root, broker)], register, "example", now()) == ()
     check_broker([chain, text], broker=broker.public.did, coordinator=root.public.did, now=now())

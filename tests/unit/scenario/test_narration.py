@@ -13,7 +13,7 @@ from headgate.scenario.engines.node_engine.story_keys import StoryKeys
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import Scenario
 from headgate.scenario.run import run
-from headgate.trust.certificates import verify_certificate
+from headgate.trust.certificates import CERTIFICATE
 from headgate.trust.keys import PrivateKey
 
 STORY = """\
@@ -65,7 +65,7 @@ def test_keys_that_are_given_are_those_of_the_statements(tmp_path: Path) -> None
     key = PrivateKey.generate()
     keys = StoryKeys(load(tmp_path / "story.yaml"), {"o": key})
     assert [change for change in keys.policy().changes if isinstance(change, SetKey)] == [SetKey("o", key.public.did)]
-    signed = verify_certificate(keys.shown("c", EPOCH), audience=None, now=EPOCH)
+    signed = CERTIFICATE.verify(keys.shown("c", EPOCH), audience=None, now=EPOCH)
     assert (signed.issuer, signed.subject) == (key.public.did, keys.did("p"))
 
 

@@ -18,7 +18,7 @@ from headgate.model.limits import (
     MAX_STATEMENT_BYTES,
     MAX_TYPE_STATEMENT_BYTES,
 )
-from headgate.trust.certificates import consent_to, verify_certificate, verify_revocations, verify_succession
+from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, SUCCESSION, consent_to
 from headgate.trust.identities import IDENTITY, verify_server
 from headgate.trust.keys import PrivateKey
 from headgate.trust.typedefs import verify_type
@@ -176,7 +176,7 @@ CERT = Good(
             },
         ],
     },
-    lambda text: verify_certificate(text, audience=HERE, now=NOW),
+    lambda text: CERTIFICATE.verify(text, audience=HERE, now=NOW),
 )
 PERSON = Good(
     "hg-identity+jwt",
@@ -196,7 +196,7 @@ PERSON = Good(
 LIST = Good(
     "hg-revocation+jwt",
     {"iss": did(PITO), "number": 7, "iat": AT, "revoked": ["c1", "c2"]},
-    lambda text: verify_revocations(text, issuer=did(PITO), now=NOW),
+    lambda text: REVOCATIONS.verify(text, issuer=did(PITO), now=NOW),
     MAX_LIST_BYTES,
 )
 NEXT = Good(
@@ -209,7 +209,7 @@ NEXT = Good(
         "until": AT + DAY,
         "consent": consent_to(PITO.public, TFL),
     },
-    lambda text: verify_succession(text, now=NOW),
+    lambda text: SUCCESSION.verify(text, now=NOW),
 )
 KIND = Good(
     "hg-type+jwt",

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from headgate.trust.certificates import verify_certificate
+from headgate.trust.certificates import CERTIFICATE
 from unit.trust.corpus import (
     AT,
     CERT,
@@ -28,7 +28,7 @@ from unit.trust.corpus import (
 
 def of_certificates() -> Iterator[Case]:
     def later(text: str, seconds: int) -> Check:
-        return lambda text: verify_certificate(text, audience=HERE, now=NOW + timedelta(seconds=seconds))
+        return lambda text: CERTIFICATE.verify(text, audience=HERE, now=NOW + timedelta(seconds=seconds))
 
     text = CERT.signed()
     yield Case("certificate: expired", "expired", text, later(text, DAY))
@@ -36,7 +36,7 @@ def of_certificates() -> Iterator[Case]:
     yield Case("certificate: not yet valid", "not-yet-valid", CERT.signed(nbf=AT + 1), CERT.check)
     yield Case("certificate: before its time", "not-yet-valid", text, later(text, -2 * DAY))
     for name, audience in {"of another": "tfl2", "of none": None, "in capitals": HERE.upper()}.items():
-        check = partial(verify_certificate, audience=audience, now=NOW)
+        check = partial(CERTIFICATE.verify, audience=audience, now=NOW)
         yield Case(f"certificate: audience {name}", "wrong-audience", text, check)
     for name, value in {
         "empty": [],

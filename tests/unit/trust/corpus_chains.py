@@ -14,7 +14,7 @@ from headgate.model.authority import Certificate
 from headgate.model.limits import (
     MAX_CHAIN_LENGTH,
 )
-from headgate.trust.certificates import verify_certificate
+from headgate.trust.certificates import CERTIFICATE
 from headgate.trust.keys import PrivateKey
 from unit.trust.corpus import (
     AT,
@@ -134,7 +134,7 @@ def check_chain(
     text: str, *, now: datetime = NOW, revoked: set[str] | None = None, silent: bool = False
 ) -> tuple[object, ...]:
     """What the certificates give Smith, or why they give nothing."""
-    bag = [verify_certificate(one, audience=HERE) for one in text.split()]
+    bag = [CERTIFICATE.verify(one, audience=HERE) for one in text.split()]
 
     def gone(one: Certificate) -> bool:
         return one.key in (revoked or ())

@@ -10,7 +10,7 @@ from functools import partial
 from headgate.model.limits import (
     MAX_REVOKED,
 )
-from headgate.trust.certificates import consent_to, verify_revocations, verify_succession
+from headgate.trust.certificates import REVOCATIONS, SUCCESSION, consent_to
 from headgate.trust.identities import IDENTITY, verify_server
 from unit.trust.corpus import (
     AT,
@@ -85,8 +85,8 @@ def of_identities() -> Iterator[Case]:
 
 
 def of_lists() -> Iterator[Case]:
-    known = verify_revocations(LIST.signed(), issuer=did(PITO), now=NOW)
-    news = partial(verify_revocations, issuer=did(PITO), now=NOW, known=known)
+    known = REVOCATIONS.verify(LIST.signed(), issuer=did(PITO), now=NOW)
+    news = partial(REVOCATIONS.verify, issuer=did(PITO), now=NOW, known=known)
     yield Case("list: rolled back", "stale-list", LIST.signed(number=6, revoked=[]), news)
     yield Case("list: rolled back to the first", "stale-list", LIST.signed(number=0), news)
     yield Case("list: same number, less revoked", "stale-list", LIST.signed(revoked=["c1"]), news)
@@ -95,7 +95,7 @@ def of_lists() -> Iterator[Case]:
     other = replace(LIST, claims={**LIST.claims, "iss": did(MALLORY)}, signer=MALLORY)
     yield Case("list: of another issuer", "wrong-issuer", other.signed(number=8), LIST.check)
     yield Case(
-        "list: of another than the known", "wrong-issuer", other.signed(), partial(verify_revocations, known=known)
+        "list: of another than the known", "wrong-issuer", other.signed(), partial(REVOCATIONS.verify, known=known)
     )
     for value in (-1, 2**63, True, "7", None, 7.0):
         yield LIST.case(f"list: number {value!r}", "bad-claim", number=value)
@@ -124,8 +124,8 @@ def of_successions() -> Iterator[Case]:
         yield NEXT.case(f"succession: number {value!r}", "bad-claim", number=value)
     for value in (-1, True, "soon", None, 10**15):
         yield NEXT.case(f"succession: until {value!r}", "bad-claim", until=value)
-    known = verify_succession(NEXT.signed(), now=NOW)
-    news = partial(verify_succession, now=NOW, known=known)
+    known = SUCCESSION.verify(NEXT.signed(), now=NOW)
+    news = partial(SUCCESSION.verify, now=NOW, known=known)
     yield Case("succession: older", "stale", NEXT.signed(number=0), news)
     yield Case("succession: another under its number", "stale", NEXT.signed(until=OUT), news)
     yield Case("succession: a later end", "later-end", NEXT.signed(number=2, until=NEXT.claims["until"] + 1), news)

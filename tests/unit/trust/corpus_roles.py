@@ -16,7 +16,7 @@ from headgate.model.errors import RoleFailure
 from headgate.model.limits import MAX_CERTIFICATE_ROLES, MAX_ROLE_ARGUMENTS, MAX_SHOWN, MAX_STATEMENT_BYTES
 from headgate.model.role_statements import ServiceInstance
 from headgate.trust.keys import PrivateKey
-from headgate.trust.role_keys import RoleKeys, RollingKey, issue_role_keys, verify_role_keys
+from headgate.trust.role_keys import ROLE_KEYS, RoleKeys, RollingKey, issue_role_keys
 from headgate.trust.role_statements import APPOINTMENT, DELEGATION, REVOCATION, ROLE
 from strategies.role_statements import verified
 from unit.trust.corpus import (
@@ -59,7 +59,7 @@ def rolling(who: PrivateKey, use: Any, start: int, until: int, end: int) -> Roll
 
 
 def keys_of(domain: PrivateKey, *keys: RollingKey) -> RoleKeys:
-    return verify_role_keys(issue_role_keys(domain, number=1, keys=keys, now=at(-60)))
+    return ROLE_KEYS.verify(issue_role_keys(domain, number=1, keys=keys, now=at(-60)))
 
 
 KEYS = keys_of(

@@ -23,7 +23,7 @@ from headgate.model.errors import BadStatement, Expired
 from headgate.model.expressions import InGroup, Meta
 from headgate.model.rights import Action
 from headgate.model.values import EPOCH
-from headgate.trust.certificates import issue_certificate, new_id, verify_certificate
+from headgate.trust.certificates import CERTIFICATE, issue_certificate, new_id
 from unit.trust.corpus import AT, CERT, HERE, MET, NOW, PITO, cert, did
 
 NAMES = st.text(st.sampled_from("abcé_ "), min_size=1, max_size=8).filter(lambda t: t.strip() == t)
@@ -91,7 +91,7 @@ def test_what_is_issued_is_verified_as_it_was(wanted: Certificate, audience: lis
         audience=audience,
         id=wanted.id,
     )
-    found = verify_certificate(text, audience=audience[0] if audience else None)
+    found = CERTIFICATE.verify(text, audience=audience[0] if audience else None)
     assert found == wanted
     assert [exact(one) for one in found.authority] == [exact(one) for one in wanted.authority]
 
@@ -99,17 +99,17 @@ def test_what_is_issued_is_verified_as_it_was(wanted: Certificate, audience: lis
 def test_without_a_time_the_end_is_left_to_chains() -> None:
     until = NOW + timedelta(hours=1)
     text = cert(PITO, MET, exp=AT + 3600, nbf=AT)
-    assert verify_certificate(text, audience=None).validity == Validity(NOW, until)
-    assert verify_certificate(text, audience=None, now=until - timedelta(microseconds=1))
+    assert CERTIFICATE.verify(text, audience=None).validity == Validity(NOW, until)
+    assert CERTIFICATE.verify(text, audience=None, now=until - timedelta(microseconds=1))
     with pytest.raises(Expired):
-        verify_certificate(text, audience=None, now=until)
+        CERTIFICATE.verify(text, audience=None, now=until)
 
 
 def test_delegation_is_false_unless_it_is_said() -> None:
     given = [NetworkAuthority(frozenset({Action.CONNECT}))]
     text = issue_certificate(PITO, subject=did(MET), authority=given, now=NOW)
-    assert verify_certificate(text, audience=None).delegate is False
-    assert verify_certificate(CERT.signed(), audience=HERE).delegate is True
+    assert CERTIFICATE.verify(text, audience=None).delegate is False
+    assert CERTIFICATE.verify(CERT.signed(), audience=HERE).delegate is True
 
 
 def test_ids_differ_and_have_128_random_bits() -> None:
@@ -120,15 +120,15 @@ def test_ids_differ_and_have_128_random_bits() -> None:
 
 def test_a_star_is_every_action_of_its_kind() -> None:
     both = [{"type": "*", "actions": "*"}, {"network": "*", "actions": "*"}]
-    found = verify_certificate(cert(PITO, MET, both), audience=None).authority
+    found = CERTIFICATE.verify(cert(PITO, MET, both), audience=None).authority
     assert found == (TypeAuthority(TYPE_ACTIONS), NetworkAuthority(NETWORK_ACTIONS))
 
 
 def test_one_audience_may_be_written_without_a_list() -> None:
     text = cert(PITO, MET, aud=HERE)
-    assert verify_certificate(text, audience=HERE)
+    assert CERTIFICATE.verify(text, audience=HERE)
     with pytest.raises(BadStatement):
-        verify_certificate(text, audience=None)
+        CERTIFICATE.verify(text, audience=None)
 
 
 PUBLISH = frozenset({Action.PUBLISH})

@@ -25,7 +25,7 @@ from headgate.model.role_statements import (
 )
 from headgate.model.roles import reference
 from headgate.model.values import EPOCH
-from headgate.trust.certificates import verify_revocations
+from headgate.trust.certificates import REVOCATIONS
 from headgate.trust.role_keys import RollingTable, Signer
 from headgate.trust.role_statements import (
     APPOINTMENT,
@@ -69,7 +69,7 @@ def test_there_are_enough_and_no_two_are_one() -> None:
 
 def test_a_revocation_certificate_is_no_revocation_list() -> None:
     with pytest.raises(BadStatement) as refused:
-        verify_revocations(KINDS["revocation"].rolled())
+        REVOCATIONS.verify(KINDS["revocation"].rolled())
     assert refused.value.reason == "wrong-type"
 
 

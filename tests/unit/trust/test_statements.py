@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.model.errors import BadStatement, Expired, HeadgateError
-from headgate.trust.certificates import CERTIFICATE, verify_certificate
+from headgate.trust.certificates import CERTIFICATE
 from headgate.trust.identities import IDENTITY
 from headgate.trust.keys import PublicKey
 from headgate.trust.statements import Read, Verifier, open_statement
@@ -126,11 +126,11 @@ def test_what_is_refused_is_not_remembered() -> None:
 
 def test_times_and_audience_count_for_what_is_remembered_too() -> None:
     verifier, text = Verifier(), CERT.signed()
-    verify_certificate(text, audience=HERE, now=NOW, verifier=verifier)
+    CERTIFICATE.verify(text, audience=HERE, now=NOW, verifier=verifier)
     with pytest.raises(Expired):
-        verify_certificate(text, audience=HERE, now=NOW + timedelta(days=1), verifier=verifier)
+        CERTIFICATE.verify(text, audience=HERE, now=NOW + timedelta(days=1), verifier=verifier)
     with pytest.raises(BadStatement, match="is for"):
-        verify_certificate(text, audience="elsewhere", now=NOW, verifier=verifier)
+        CERTIFICATE.verify(text, audience="elsewhere", now=NOW, verifier=verifier)
     assert len(verifier) == 1
 
 
@@ -163,7 +163,7 @@ def test_threads_share_it() -> None:
     def work() -> None:
         for text in texts * 3:
             try:
-                verify_certificate(text, audience=None, verifier=verifier)
+                CERTIFICATE.verify(text, audience=None, verifier=verifier)
             except BaseException as error:  # noqa: BLE001 - told by the test
                 wrong.append(error)
 
@@ -178,7 +178,7 @@ def test_threads_share_it() -> None:
 
 def test_a_clock_that_is_a_little_ahead_is_borne() -> None:
     text = cert(PITO, MET, iat=AT + 60)
-    assert verify_certificate(text, audience=None, now=NOW).subject == did(MET)
+    assert CERTIFICATE.verify(text, audience=None, now=NOW).subject == did(MET)
     assert PublicKey.from_did(did(MET)) == MET.public
     with pytest.raises(BadStatement):
-        verify_certificate(cert(PITO, MET, iat=AT + DAY), audience=None, now=NOW)
+        CERTIFICATE.verify(cert(PITO, MET, iat=AT + DAY), audience=None, now=NOW)

@@ -7,7 +7,6 @@ Leaves out: what a role gives, which is policy.
 
 from __future__ import annotations
 
-import json as json_
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +28,7 @@ from headgate.model.roles import load_argument
 from headgate.model.values import brief, render_timestamp
 from headgate.protocol import role_messages as rw
 from headgate.trust import role_statements as statements
-from headgate.trust.presented import said_kind
-from headgate.trust.statements import Form, said_payload
+from headgate.trust.statements import Form, said_claims, said_kind
 
 ServiceArgument = Annotated[str, argument("SERVICE", "The service that the role is of.")]
 RoleArgument = Annotated[str, argument("ROLE", "The role.")]
@@ -416,7 +414,7 @@ def _said(text: str, place: str, form: Form) -> Said:
     try:
         if said_kind(text) != form.typ:
             raise BadStatement(f"a statement `{brief(said_kind(text))}` is no `{form.typ}`", reason="wrong-type")
-        claims = json_.loads(said_payload(text, form))
+        claims = said_claims(text)
         election = claims.get("election")
         args = tuple(None if one is None else load_argument(one) for one in claims["args"])
         return Said(str(claims["service"]), str(claims["instance"]), election, str(claims["role"]), args)

@@ -44,7 +44,7 @@ from headgate.model.values import brief
 from headgate.trust import certificates as signed
 from headgate.trust.identities import IDENTITY
 from headgate.trust.keys import replace_file
-from headgate.trust.presented import said_kind
+from headgate.trust.statements import said_kind
 
 _REFUSALS: Final = (errors.ChainInvalid, errors.Expired, errors.Revoked, errors.BadStatement)
 """What is an answer of `verify`, and no failure of it."""
@@ -514,7 +514,7 @@ def _list_in(path: Path, issuer: str) -> RevocationList | None:
     if len(data) > MAX_LIST_BYTES + 1:
         raise errors.TooLarge(f"`{path}` is longer than MAX_LIST_BYTES ({MAX_LIST_BYTES})")
     with placed(str(path), exactly=True):
-        return signed.verify_revocations(data.decode("utf-8", "replace").strip(), issuer=issuer)
+        return signed.REVOCATIONS.verify(data.decode("utf-8", "replace").strip(), issuer=issuer)
 
 
 app = group(issue, show, verify, reduce, revoke)

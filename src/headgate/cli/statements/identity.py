@@ -33,9 +33,9 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.values import Value, brief
 from headgate.scenario.format.authority import Keys, read_providers
 from headgate.scenario.format.yamlfile import YamlFields, load_yaml
-from headgate.trust.certificates import REVOCATIONS, verify_revocations
+from headgate.trust.certificates import REVOCATIONS
 from headgate.trust.identities import CROSSING, IDENTITY, cross_domain, guest, issue_identity, verify_server
-from headgate.trust.presented import said_kind
+from headgate.trust.statements import said_kind
 
 _SHORT: Final = "1h"
 """How long statements are good, where nothing is said."""
@@ -306,7 +306,7 @@ def _sorted(
     for statement in written:
         with placed(statement.place):
             if said_kind(statement.text) == REVOCATIONS.typ:
-                lists.append(verify_revocations(statement.text, now=now))
+                lists.append(REVOCATIONS.verify(statement.text, now=now))
                 continue
         try:
             CROSSING.read(statement.text)

@@ -32,8 +32,9 @@ from headgate.model.limits import MAX_LIST_BYTES
 from headgate.model.state import State
 from headgate.model.types import matches
 from headgate.model.values import brief, render_timestamp
-from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, verify_revocations
-from headgate.trust.presented import PresentedStatements, open_presented, said_kind
+from headgate.trust.certificates import CERTIFICATE, REVOCATIONS
+from headgate.trust.presented import PresentedStatements, open_presented
+from headgate.trust.statements import said_kind
 from headgate.trust.typedefs import TYPE_DEFINITION
 
 NOBODY_NAMED: Final = "nobody was named to believe"
@@ -239,7 +240,7 @@ def _list_in(path: Path, now: datetime) -> RevocationList | None:
             return None
         with path.open("rb") as file:
             text = file.read(MAX_LIST_BYTES + 2).decode("utf-8", "replace").strip()
-        return verify_revocations(text, now=now) if said_kind(text) == REVOCATIONS.typ else None
+        return REVOCATIONS.verify(text, now=now) if said_kind(text) == REVOCATIONS.typ else None
     except (OSError, HeadgateError):
         return None
 

@@ -10,7 +10,6 @@ whole.
 
 from __future__ import annotations
 
-import json as json_
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -37,8 +36,7 @@ from headgate.model.values import Value, brief, render_timestamp
 from headgate.trust import claims, role_statements
 from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, SUCCESSION
 from headgate.trust.identities import CROSSING, IDENTITY, Crossing, made_by
-from headgate.trust.presented import said_kind
-from headgate.trust.statements import Form, Read, digest_of, said_payload
+from headgate.trust.statements import Form, Read, digest_of, said_claims, said_kind
 from headgate.trust.typedefs import TYPE_DEFINITION, Definition
 
 # -- words ----------------------------------------------------------------------------------------------------
@@ -276,8 +274,8 @@ def _identity(text: str) -> Read[Any]:
 def _about_roles(form: Form, text: str) -> Read[AboutRoles]:
     """What a certificate about roles says, in its own words."""
     try:
-        payload = json_.loads(said_payload(text, form))
-        if not isinstance(payload, dict) or not form.required <= payload.keys():
+        payload = said_claims(text)
+        if not form.required <= payload.keys():
             raise ValueError("claims are missing")  # noqa: TRY301 - as with all else that is no certificate
         list(_of_roles(payload, str))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError):

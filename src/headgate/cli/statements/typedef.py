@@ -23,7 +23,7 @@ from headgate.cli.statements.statement_files import KeyNames, Signing, hand_out,
 from headgate.cli.statements.statement_rendering import say_legend, steps, validity_words
 from headgate.model.errors import BadStatement, Expired, Revoked
 from headgate.model.values import Kind, brief
-from headgate.trust.certificates import verify_revocations
+from headgate.trust.certificates import REVOCATIONS
 from headgate.trust.typedefs import TYPE_DEFINITION, SignedType, issue_type, verify_type
 
 _REFUSALS: Final = (BadStatement, Expired, Revoked)
@@ -128,7 +128,7 @@ def verify(
     written, given = read_one(file), read_all(list_ or [])
     try:
         signed_type = verify_type(written.text, coordinator=root, now=now, audience=audience)
-        lists = (*(verify_revocations(one.text, now=now) for one in given), *offline.lists_beside([file], now))
+        lists = (*(REVOCATIONS.verify(one.text, now=now) for one in given), *offline.lists_beside([file], now))
         for one in signed_type.certificates:
             if any(each.issuer == one.issuer and one.id in each.revoked for each in lists):
                 raise Revoked(

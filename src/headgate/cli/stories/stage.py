@@ -58,7 +58,7 @@ from headgate.scenario.format import story
 from headgate.scenario.format.file import load
 from headgate.scenario.format.narration import Exhibit, Narration, ShownCheck, StoryLine
 from headgate.scenario.format.story import PublishStep, Scenario
-from headgate.trust.certificates import verify_certificate, verify_revocations
+from headgate.trust.certificates import CERTIFICATE, REVOCATIONS
 from headgate.trust.identities import cross_domain, verify_server
 from headgate.trust.keyring import Keyring
 from headgate.trust.keys import PrivateKey
@@ -121,7 +121,7 @@ class StoryWorld(DomainStage):
     def hear(self, revocations: RevocationList) -> None:
         """An issuer's revocation list comes, as it has signed it."""
         if self._signers is not None:
-            revocations = verify_revocations(self._signers.revoke(revocations), now=self.now)
+            revocations = REVOCATIONS.verify(self._signers.revoke(revocations), now=self.now)
         super().hear(revocations)
 
     def connect(self, step: story.ConnectStep) -> None:
@@ -304,7 +304,7 @@ class Organisations:
 
     def chain(self, ids: Sequence[str], now: datetime) -> tuple[Certificate, ...]:
         """These certificates, verified."""
-        return tuple(verify_certificate(self.texts[id], audience=None, now=now) for id in ids)
+        return tuple(CERTIFICATE.verify(self.texts[id], audience=None, now=now) for id in ids)
 
     def check(self, check: ShownCheck, coordinator: str, now: datetime) -> None:
         """Verify something as one of the story does, or say why it does not hold."""

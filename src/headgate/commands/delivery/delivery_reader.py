@@ -20,13 +20,7 @@ from queue import Empty, LifoQueue
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from headgate.commands.delivery.delivery_follower import (
-    DeliveryFollower,
-    FollowedTo,
-    KeptBatch,
-    OutgoingDelivery,
-    portion_of,
-)
+from headgate.commands.delivery import delivery_follower as following
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.node.domain import Follower
@@ -60,7 +54,7 @@ class Ask:
 class Slice:
     """What was found, the place now reached, and where to look on if the search is not over."""
 
-    found: list[OutgoingDelivery] = field(default_factory=list)
+    found: list[following.OutgoingDelivery] = field(default_factory=list)
     at: int = 0
     resume: tuple[int, int] | None = None
     gap: bool = False
@@ -95,7 +89,7 @@ class Archive:
         looked = max(ask.after, ask.resume[0] - 1) if ask.resume is not None else ask.after
         if trimmed > looked:
             return Slice(at=trimmed, gap=True)
-        portion = portion_of(page.blobs, self._known, self._positions, ask.number)
+        portion = following.portion_of(page.blobs, self._known, self._positions, ask.number)
         deliveries, whole = portion.read(
             ask.number, {ask.stream: ask.after}, not_before=ask.not_before, limit=limit, room=room
         )
@@ -139,7 +133,7 @@ class Closed:
     code: str = ENDED
 
 
-Step: TypeAlias = list[OutgoingDelivery] | DeliveryGap | Closed
+Step: TypeAlias = list[following.OutgoingDelivery] | DeliveryGap | Closed
 
 
 @dataclass(eq=False)
@@ -150,7 +144,7 @@ class Feed:
     number: int
     acked: InitVar[Mapping[str, int]]
     _: KW_ONLY
-    tail: DeliveryFollower
+    tail: following.DeliveryFollower
     archive: Archive
     known: Follower
     run: Run
@@ -165,7 +159,7 @@ class Feed:
         self._from = 0
         self._starts: dict[str, int] = {}
         self._search: Ask | None = None
-        self._settled: FollowedTo | None = None
+        self._settled: following.FollowedTo | None = None
         self._given: dict[str, int] = {}
         self._acked: dict[str, int] = dict(acked)
         self._skips = self._at != self._acked
@@ -179,7 +173,7 @@ class Feed:
         """Wait for nothing any more."""
         self.tail.forget(self.number, self)
 
-    def wake(self, kept: KeptBatch | None) -> None:
+    def wake(self, kept: following.KeptBatch | None) -> None:
         """There may be something new."""
         if kept is not None and self._current:
             self._from = kept.serial
@@ -262,7 +256,7 @@ class Feed:
         return self._from_memory(limit, room)
 
     def _from_memory(self, limit: int, room: int) -> Step | None:
-        deliveries: list[OutgoingDelivery] = []
+        deliveries: list[following.OutgoingDelivery] = []
         at = dict(self._at)
         for kept in self.tail.since(self._from):
             more, whole = kept.portion.read(

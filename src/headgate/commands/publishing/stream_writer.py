@@ -25,21 +25,10 @@ import pyarrow as pa
 
 from headgate.commands.commit import KnownState
 from headgate.commands.expiry import StandingClock
-from headgate.commands.publishing.policy_rules import Unasked
-from headgate.commands.publishing.submissions import StoredAt, Submission, SubmissionOutcome
+from headgate.commands.publishing.submissions import StoredAt, Submission, SubmissionOutcome, Unasked
 from headgate.decide.rates import Rates
+from headgate.model import errors
 from headgate.model.changes import Advertise, Batch
-from headgate.model.errors import (
-    Fenced,
-    HeadgateError,
-    PolicyRuleDenied,
-    PublishDenied,
-    StaleVersion,
-    StreamHeld,
-    TooBusy,
-    UnknownName,
-    UnknownType,
-)
 from headgate.model.state import State
 from headgate.model.values import micros
 from headgate.node.domain import Domain, utc_now
@@ -107,9 +96,9 @@ class StreamWriter:
         try:
             self.log.renew(self.stream, self._token, micros(now), int(lease * 1_000_000))
             self._held_until = now.timestamp() + lease
-        except (Fenced, StreamHeld):
+        except (errors.Fenced, errors.StreamHeld):
             self._token = None  # taken again with the next write
-        except HeadgateError:
+        except errors.HeadgateError:
             pass  # busy or full: the next try, or the fencing token, will tell
 
     def release(self) -> None:
@@ -143,7 +132,7 @@ class StreamWriter:
         for _ in range(_TRIES):
             try:
                 self._write_once(left, outcomes, at)
-            except Fenced:
+            except errors.Fenced:
                 self._token = None
             except Exception as error:  # noqa: BLE001 - whatever it is, the publishers must hear of it
                 outcomes.update(dict.fromkeys(left, error))
@@ -181,7 +170,7 @@ class StreamWriter:
                 outcomes[number] = left[number].outcome(self.stream, answer)
             elif isinstance(answer, Repeats):
                 left[number].compare(answer.candidates, self.log)
-            elif isinstance(answer, StaleVersion):
+            elif isinstance(answer, errors.StaleVersion):
                 self.known.refresh()
             else:
                 outcomes[number] = answer
@@ -198,18 +187,24 @@ class StreamWriter:
         """Put what is not ready to the rights of a version, one after another."""
         rates = self.log.counted(now) if admission.asks_rate else Rates()
         # Clocks of gateways differ, and so what has a later time counts as well; one who says the time has one clock.
-        counting = _Counting(rates.before if is_told else rates.lately, now)
+        stored = rates.before if is_told else rates.lately
+        ahead: Counter[tuple[str, str]] = Counter()  # what is about to be stored in the same write
+
+        def before(publisher: str, type_name: str) -> int:
+            return stored(publisher, type_name, now) + ahead[publisher, type_name]
+
         for number, attempt in left.items():
             if attempt.is_ready(admission.state, self._written):
                 continue
             try:
-                attempt.decide(admission, now, counting.before)
-            except (HeadgateError, Unasked) as error:
+                attempt.decide(admission, now, before)
+            except (errors.HeadgateError, Unasked) as error:
                 outcomes[number] = error
                 continue
             self._look_back(attempt, micros(now))
             if admission.asks_rate:
-                counting.add(attempt)
+                for publisher, name, count in attempt.counts():
+                    ahead[publisher, name] += count
 
     def _look_back(self, attempt: Attempt, now: int) -> None:
         """Find what is denied now and was stored before, when the publisher had the right and got no answer."""
@@ -251,36 +246,18 @@ class StreamWriter:
             try:
                 self.paced(publisher)
                 self.domain.commit(Batch(publisher, changes, "published without an advertisement"))
-            except TooBusy as error:
+            except errors.TooBusy as error:
                 outcomes.update(dict.fromkeys(waiting[publisher], error))
                 continue
-            except (PublishDenied, UnknownType, UnknownName):
+            except (errors.PublishDenied, errors.UnknownType, errors.UnknownName):
                 pass  # the right, the type or the principal went meanwhile: it is decided anew
             made = True
         return made
 
 
-class _Counting:
-    """What was published of late, with what is about to be stored in the same write."""
-
-    def __init__(self, stored: Callable[[str, str, datetime], int], now: datetime) -> None:
-        self._stored = stored
-        self._now = now
-        self._more: Counter[tuple[str, str]] = Counter()
-
-    def before(self, publisher: str, type_name: str) -> int:
-        """How many events there were before the next one."""
-        return self._stored(publisher, type_name, self._now) + self._more[publisher, type_name]
-
-    def add(self, attempt: Attempt) -> None:
-        """What a submission had accepted counts for those after it."""
-        for publisher, name, count in attempt.counts():
-            self._more[publisher, name] += count
-
-
-def too_late() -> StaleVersion:
+def too_late() -> errors.StaleVersion:
     """The refusal of a request under which the ledger does not come to rest."""
-    return StaleVersion("the policy, or the rate, keeps changing under this request", remedy="send it again")
+    return errors.StaleVersion("the policy, or the rate, keeps changing under this request", remedy="send it again")
 
 
 class Attempt:
@@ -288,7 +265,7 @@ class Attempt:
 
     def __init__(self, submission: Submission) -> None:
         self.submission = submission
-        self.refusals: dict[int, HeadgateError] = {}
+        self.refusals: dict[int, errors.HeadgateError] = {}
         self._parts: list[Admitted] = []
         self._places: list[Ints] = []
         self._ready: tuple[State, Append] | None = None
@@ -360,7 +337,9 @@ class Attempt:
 
         Whoever got no answer sends again, and may have lost the right since, or be held to a narrower policy rule.
         """
-        places = [at for at, why in self.refusals.items() if isinstance(why, PublishDenied | PolicyRuleDenied)]
+        places = [
+            at for at, why in self.refusals.items() if isinstance(why, errors.PublishDenied | errors.PolicyRuleDenied)
+        ]
         places = [at for at in places if at not in self._looked_for]
         if not places:
             return None

@@ -1,7 +1,9 @@
 """What publishers send: the events of one request, and what became of them.
 
 Guarantees: a submission does not change; it can be put to any version of the ledger, again if need be. Every event of
-it ends as accepted, duplicate or refused, in the order in which it was sent.
+it ends as accepted, duplicate or refused, in the order in which it was sent. What a policy rule says of requirements is
+asked before events are decided, and is for one rule: where that has changed meanwhile, or a requirement was not asked
+about, deciding ends with `Unasked`, and never with a guess (D11).
 Leaves out: how it gets into the log (`attempts`).
 """
 
@@ -16,12 +18,13 @@ from typing import Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from headgate.commands.publishing.policy_rules import NO_ANSWERS, Answers
-from headgate.model.errors import HeadgateError
+from headgate.model.errors import HeadgateError, PolicyRuleDenied
 from headgate.model.events import Draft
+from headgate.model.expressions import Condition
+from headgate.model.state import State
 from headgate.pipeline.admission.admission import Admission, Admitted, BeforeOf
 from headgate.pipeline.admission.columns import by_type, from_arrow, requirements_in
-from headgate.pipeline.index.requirements import NONE, Required, required
+from headgate.pipeline.index.requirements import NONE, Required, required, text_of
 from headgate.pipeline.log.codec import Ints
 
 QUICK_EVENTS: Final = 2_000
@@ -32,6 +35,35 @@ Parts: TypeAlias = tuple[list[Admitted], list[Ints]]
 
 StoredAt: TypeAlias = tuple[str, int]
 """A stream, and the number of an event in it."""
+
+
+class Unasked(Exception):
+    """The policy rule of a publisher is not the one that was asked about."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What a policy rule says of some requirements: the refusal, or None where it is wider."""
+
+    rule: str = ""
+    found: Mapping[str | None, HeadgateError | None] = field(default_factory=dict)
+    """By the text that the log has for a requirement."""
+
+    def is_for(self, state: State, publisher: str) -> bool:
+        """Is this still the rule?"""
+        return repr(state.policy_rules.get(publisher)) == self.rule
+
+    def check(self, state: State, publisher: str, requires: Condition | None) -> None:
+        """Refuse a requirement, as `solver.policy_rule.check_policy_rule` does."""
+        text = None if requires is None else text_of(requires)
+        if not self.is_for(state, publisher) or text not in self.found:
+            raise Unasked
+        refusal = self.found[text]
+        if refusal is not None:
+            raise PolicyRuleDenied(refusal.message, remedy=refusal.remedy)
+
+
+NO_ANSWERS: Final = Answers()
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ from headgate.node.config import IssuerSettings
 from headgate.node.logs import Log, fault
 from headgate.node.processes import Lock
 from headgate.protocol import messages as wire
-from headgate.trust.certificates import verify_revocations
+from headgate.trust.certificates import REVOCATIONS
 from headgate.trust.tls import client_context
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Issuers:
             log.info("list-heard", issuer=issuer.name)
 
     def _take(self, issuer: IssuerSettings, text: str) -> bool:
-        revocations = verify_revocations(text, now=self._gateway.clock())
+        revocations = REVOCATIONS.verify(text, now=self._gateway.clock())
         if not StatementState(self._follower.state).same(revocations.issuer, issuer.key):
             raise BadStatement(f"the list is of `{revocations.issuer}`, not of `{issuer.name}`", reason="wrong-issuer")
         last = self._register.heard(revocations.issuer)
@@ -136,7 +136,7 @@ def ask(issuer: IssuerSettings, directory: Path, now: datetime) -> RevocationLis
         async with _client(issuer, directory, CONNECT_SECONDS) as client:
             return await _asked(client)
 
-    return verify_revocations(asyncio.run(answered()), issuer=issuer.key, now=now)
+    return REVOCATIONS.verify(asyncio.run(answered()), issuer=issuer.key, now=now)
 
 
 # -- reading --------------------------------------------------------------------------------------------------

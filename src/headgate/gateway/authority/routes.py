@@ -19,10 +19,10 @@ from headgate.model.errors import TooBusy
 from headgate.model.limits import MAX_LIST_BYTES
 from headgate.node.statement_register import IssuedStatement
 from headgate.protocol import messages as wire
-from headgate.trust.certificates import said_issuer, verify_revocations
+from headgate.trust.certificates import REVOCATIONS, said_issuer
 from headgate.trust.identities import IDENTITY
 from headgate.trust.keys import PublicKey
-from headgate.trust.presented import said_kind
+from headgate.trust.statements import said_kind
 
 MAX_LISTED: Final = 1_000  # statements listed in one answer
 
@@ -152,7 +152,7 @@ async def hear(call: Call, body: wire.ListRequest) -> wire.HeardAnswer:
 
 def _heard(gateway: Gateway, text: str) -> tuple[RevocationList, bool]:
     gateway.authority.check_heard(said_issuer(text))  # a large list is read only if it might count
-    found = verify_revocations(text, now=gateway.clock())
+    found = REVOCATIONS.verify(text, now=gateway.clock())
     return found, gateway.authority.hear(found, followed=False)
 
 

@@ -18,9 +18,8 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from headgate.commands.publishing.policy_rules import Answers, Unasked
 from headgate.commands.publishing.stream_writer import Attempt, Outcome, StreamWriter, too_late
-from headgate.commands.publishing.submissions import Submission, SubmissionOutcome
+from headgate.commands.publishing.submissions import Answers, Submission, SubmissionOutcome, Unasked
 from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.policy_rule_answers import TooLate, find
 from headgate.model.errors import HeadgateError, TooBusy

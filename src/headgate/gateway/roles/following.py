@@ -56,7 +56,7 @@ from headgate.protocol.problems import problem
 from headgate.roles.certificates import remote_records as remote
 from headgate.roles.certificates.validation import Validator
 from headgate.trust.keys import PrivateKey
-from headgate.trust.role_keys import RoleKeys, verify_role_keys
+from headgate.trust.role_keys import ROLE_KEYS, RoleKeys
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
@@ -461,7 +461,7 @@ class Abroad:
     async def keys(self, domain: str, now: datetime, known: RoleKeys | None) -> RoleKeys:
         """The keys that sign its certificates, as its domain vouches for them."""
         told = await self._session.ask(rw.RoleKeysAnswer, "GET", "/v1/roles/keys")
-        return verify_role_keys(told.keys, domain=domain, now=now, known=known)
+        return ROLE_KEYS.verify(told.keys, issuer=domain, now=now, known=known)
 
     def _snapshot(self, told: rw.RecordsAnswer) -> remote.Snapshot:
         if told.service != self.service or told.at.tzinfo is None or not told.epoch or told.number < 0:

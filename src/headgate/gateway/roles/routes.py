@@ -221,8 +221,8 @@ async def revoke_election(call: Call, body: rw.RevocationRequest) -> rw.ChangedA
 async def pass_revocation(call: Call, body: rw.PassRequest) -> rw.PassedAnswer:
     """Let another take an election back."""
     id = call.named("id")
-    passed = await call.run(call.gateway.roles.pass_on, call.asker, id, body.to)
-    return rw.PassedAnswer(id, passed.version, *_signed(passed.revocation))
+    version, revocation = await call.run(call.gateway.roles.pass_on, call.asker, id, body.to)
+    return rw.PassedAnswer(id, version, *_signed(revocation))
 
 
 @Operation("POST", "/v1/roles/{service}/revoke", errors=_CHANGING)

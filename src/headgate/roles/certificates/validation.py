@@ -35,7 +35,7 @@ from headgate.model.values import brief, render_timestamp
 from headgate.trust import role_statements as statement
 from headgate.trust.role_keys import RoleKeys, check_newer
 from headgate.trust.role_statements import RoleKind, Trusted, says_it_is_over
-from headgate.trust.statements import Form, Read, check, digest_of
+from headgate.trust.statements import Read, check, digest_of
 
 States: TypeAlias = Callable[[Reference], bool | None]
 """What a record is now: true, false or unknown; None for one that is not there, too."""
@@ -158,7 +158,7 @@ class Validator:
             read = memory.kind.read(text, memory.trusted)
             value = check(read, audience=self._audience, now=None)
         except BadStatement as error:
-            raise _unreadable(error, memory.kind, text, now) from None
+            raise _unreadable(error, text, now) from None
         except RecursionError:
             raise _denied("misuse", "too-deep", "the certificate nests too deep") from None
         entry = _entry_of(value, read)
@@ -185,7 +185,7 @@ def _denied(failure: RoleFailure, reason: str, message: str, remedy: str | None 
     return RoleDenied(message, failure=failure, details={"reason": reason}, remedy=remedy)
 
 
-def _unreadable(error: BadStatement, form: Form, text: str, now: datetime) -> RoleDenied:
+def _unreadable(error: BadStatement, text: str, now: datetime) -> RoleDenied:
     """The refusal of a text from which nothing can be taken.
 
     A key that nobody knows any longer is not fraud in a certificate that is over by its own word: a table forgets keys.
@@ -193,7 +193,7 @@ def _unreadable(error: BadStatement, form: Form, text: str, now: datetime) -> Ro
     reason = error.reason
     tampered = reason == "malformed" and text.count(".") == _DOTS
     failure: RoleFailure = "fraud" if reason in _FRAUD or tampered else "misuse"
-    if reason == "key-ended" or (reason == "unknown-key" and says_it_is_over(text, form, now)):
+    if reason == "key-ended" or (reason == "unknown-key" and says_it_is_over(text, now)):
         failure = "revocation"
     return _denied(failure, reason, error.message, error.remedy)
 

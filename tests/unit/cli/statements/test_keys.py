@@ -11,7 +11,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
-from headgate.trust.certificates import verify_succession
+from headgate.trust.certificates import SUCCESSION
 from headgate.trust.keyring import Keyring
 from headgate.trust.keys import PublicKey
 
@@ -102,7 +102,7 @@ def test_a_rotation_prints_the_statement(keys: Path, tmp_path: Path) -> None:
     old = printed(keys, "new", "ann", "--passphrase-file", str(file))
     assert run(keys, "rotate", "ann").exit_code == 2
     statement = printed(keys, "rotate", "ann", "--passphrase-file", str(file))
-    found = verify_succession(statement)
+    found = SUCCESSION.verify(statement)
     assert (found.old, found.new) == (old, printed(keys, "export", "ann"))
     assert printed(keys, "export", "ann~1") == old
     assert "ann~1.jwt" in printed(keys, "show", "ann~1")
@@ -122,11 +122,11 @@ def test_a_rotation_says_what_the_name_means_now(keys: Path) -> None:
 )
 def test_the_old_key_says_when_it_counts_no_more(keys: Path, options: tuple[str, ...], after: timedelta | None) -> None:
     old = printed(keys, "new", "ann")
-    first = verify_succession(printed(keys, "rotate", "ann"))
+    first = SUCCESSION.verify(printed(keys, "rotate", "ann"))
     begun = datetime.now(UTC).replace(microsecond=0)
     done = run(keys, "end", "ann", *options)
     assert done.exit_code == 0, done.output
-    found = verify_succession(done.stdout.strip(), known=first)
+    found = SUCCESSION.verify(done.stdout.strip(), known=first)
     assert (found.old, found.new, found.number) == (old, printed(keys, "export", "ann"), 1)
     assert found.until is not None
     wanted = datetime(2999, 1, 1, tzinfo=UTC) if after is None else found.until

@@ -9,9 +9,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate.commands.publishing.policy_rules import Answers, Unasked
 from headgate.commands.publishing.stream_writer import Attempt, StreamWriter
-from headgate.commands.publishing.submissions import Submission, SubmissionOutcome, of_drafts, of_table
+from headgate.commands.publishing.submissions import (
+    Answers,
+    Submission,
+    SubmissionOutcome,
+    Unasked,
+    of_drafts,
+    of_table,
+)
 from headgate.lang import parse_condition
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, RemoveRule, SetPolicyRule
 from headgate.model.errors import PolicyRuleDenied, PublishDenied, StreamHeld, TooBusy

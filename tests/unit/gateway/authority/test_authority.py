@@ -29,7 +29,7 @@ from headgate.model.changes import (
 )
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.trust.certificates import consent_to, issue_succession, verify_certificate, verify_revocations
+from headgate.trust.certificates import CERTIFICATE, REVOCATIONS, consent_to, issue_succession
 from headgate.trust.identities import IDENTITY, issue_identity
 from headgate.trust.keys import PrivateKey
 from headgate.trust.presented import check_broker
@@ -96,7 +96,7 @@ def test_showing_the_same_again_makes_no_version(shop: Served, root: PrivateKey)
     assert visitor.connect(shown).status_code == 201
     assert visitor.show(shown).json() == {
         "version": version,
-        "certificates": [verify_certificate(shown, audience=None).id],
+        "certificates": [CERTIFICATE.verify(shown, audience=None).id],
         "identities": [],
     }
     assert state(shop).version == version
@@ -112,7 +112,7 @@ def test_a_large_bag_is_opened_elsewhere_and_means_the_same(
     more = certificate(root, visitor.key, types(PRICE, "subscribe", where="amount > 1"))
     assert visitor.connect(shown).status_code == 201
     told = visitor.show(shown, more).json()
-    assert told["certificates"] == [verify_certificate(one, audience=None).id for one in (shown, more)]
+    assert told["certificates"] == [CERTIFICATE.verify(one, audience=None).id for one in (shown, more)]
     assert refusal(visitor.show(more[:-8] + "AAAAAAAA")) == (422, "bad-statement", "bad-signature")
     assert shop.gateway.workers._threads
 
@@ -351,7 +351,7 @@ def test_the_domain_issues_by_its_own_policy_and_takes_back(shop: Served) -> Non
     assert asked.status_code == 201, asked.text
     (made,) = asked.json()["certificates"]
     assert made["rule"] == "sales"
-    said = verify_certificate(made["statement"], audience=None)
+    said = CERTIFICATE.verify(made["statement"], audience=None)
     assert (said.subject, said.id, said.delegate) == (anna.did, made["id"], False)
     assert said.validity.until is not None
     assert said.validity.until - now() <= timedelta(seconds=60)
@@ -379,7 +379,7 @@ def test_the_domain_issues_by_its_own_policy_and_takes_back(shop: Served) -> Non
     }
     assert shop.http.get("/v1/status/nobody-issued-this").json()["status"] == "unknown"
     told = shop.http.get("/v1/revocations").json()
-    found = verify_revocations(told["list"], issuer=shop.gateway.broker.public.did, now=now())
+    found = REVOCATIONS.verify(told["list"], issuer=shop.gateway.broker.public.did, now=now())
     assert (found.number, found.revoked) == (1, {id})
     assert refusal(anna.show(made["statement"], *asked.json()["statements"]))[1] == "revoked"
     assert anna.ask("POST", f"/v1/certificates/{id}/revoke").json()["number"] == 1, "once is enough"
@@ -407,12 +407,12 @@ def test_the_list_is_pushed_to_those_who_follow(shop: Served) -> None:
     headers = {"accept": "text/event-stream"}
     with shop.http.stream("GET", "/v1/revocations/stream", headers=headers) as answer:
         lines = (line for line in answer.iter_lines() if line.startswith("data: "))
-        first = verify_revocations(next(lines)[6:], issuer=shop.gateway.broker.public.did)
-        alive = verify_revocations(next(lines)[6:])
+        first = REVOCATIONS.verify(next(lines)[6:], issuer=shop.gateway.broker.public.did)
+        alive = REVOCATIONS.verify(next(lines)[6:])
         assert (alive.number, alive.revoked) == (first.number, first.revoked)
         admin.ask("POST", "/v1/certificates/pushed/revoke").raise_for_status()
         end = time.monotonic() + 20
-        while (newer := verify_revocations(next(lines)[6:])).number == first.number:
+        while (newer := REVOCATIONS.verify(next(lines)[6:])).number == first.number:
             assert time.monotonic() < end
     assert newer.number == first.number + 1
     assert newer.revoked == first.revoked | {"pushed"}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headgate.commands.publishing.policy_rules import Answers, Unasked
+from headgate.commands.publishing.submissions import Answers, Unasked
 from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.policy_rule_answers import find
 from headgate.gateway.publishing.writer import PolicyRuleCheck

@@ -12,9 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from headgate.commands.publishing.policy_rules import Answers
 from headgate.commands.publishing.stream_writer import StreamWriter
-from headgate.commands.publishing.submissions import Submission, SubmissionOutcome, of_drafts, of_table
+from headgate.commands.publishing.submissions import Answers, Submission, SubmissionOutcome, of_drafts, of_table
 from headgate.gateway.http.worker_pool import Workers
 from headgate.gateway.publishing.policy_rule_answers import find
 from headgate.gateway.publishing.writer import Writer

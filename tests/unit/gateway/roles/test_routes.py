@@ -17,7 +17,7 @@ from headgate.model.expressions import RoleRef
 from headgate.model.limits import MAX_ENTERED, MAX_SHOWN
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
-from headgate.trust.role_keys import verify_role_keys
+from headgate.trust.role_keys import ROLE_KEYS
 from headgate.trust.role_statements import APPOINTMENT, DELEGATION, ROLE
 from strategies.role_serving import Office, office
 from strategies.role_statements import verified
@@ -73,7 +73,7 @@ def test_a_role_is_entered_in_one_version_with_a_certificate_that_others_can_ver
     assert note == "anna enters Chair at Conf"
 
     document = conf.served.http.get("/v1/roles/keys").json()
-    keys = verify_role_keys(document["keys"], domain=document["issuer"], now=now())
+    keys = ROLE_KEYS.verify(document["keys"], issuer=document["issuer"], now=now())
     found = verified(ROLE, told["certificate"], keys=keys, now=now())
     assert found.subject == conf.served.keys["anna"].public.did
     assert [(held.role, held.args) for held in found.roles] == [("Chair", ("anna",))]
@@ -88,7 +88,7 @@ def test_several_roles_are_entered_together_with_one_certificate_or_not_at_all(c
     assert told["memberships"][1]["args"] == [{"set": "rw"}]
     assert conf.state.version == before + 1
     document = conf.served.http.get("/v1/roles/keys").json()["keys"]
-    roles = verified(ROLE, told["certificate"], keys=verify_role_keys(document, now=now()), now=now()).roles
+    roles = verified(ROLE, told["certificate"], keys=ROLE_KEYS.verify(document, now=now()), now=now()).roles
     assert [one.role for one in roles] == ["Chair", "Note"]
     assert conf.denied("anna", "/Conf/enter", roles=[{"role": "Note"}, {"role": "Speaker"}])[0] == "credentials"
     assert conf.state.version == before + 1
@@ -242,7 +242,7 @@ def test_granting_is_for_the_administrator(conf: Office) -> None:
 def test_an_appointment_is_a_certificate_of_its_own_kind_and_a_credential(conf: Office) -> None:
     until = (now() + timedelta(days=100)).replace(microsecond=0)
     granted = conf.log_on("anna", appointment=True, until=until.isoformat())
-    keys = verify_role_keys(conf.served.http.get("/v1/roles/keys").json()["keys"], now=now())
+    keys = ROLE_KEYS.verify(conf.served.http.get("/v1/roles/keys").json()["keys"], now=now())
     found = verified(APPOINTMENT, granted["certificate"], keys=keys, now=now())
     assert (found.subject, found.until) == (conf.served.keys["anna"].public.did, until)
     assert conf.enter("anna", "Chair", **{"with": [granted["certificate"]]})["args"] == ["anna"]
@@ -291,7 +291,7 @@ def test_an_election_is_closed_unless_it_is_said_to_be_open(conf: Office) -> Non
         assert code(conf.post("anna", "/Conf/elect", role="Member", **body)) == (400, "bad-request")
     told = elected(conf)
     assert told["election"]["required"] == ["Login[''].LoggedOn('carl', _)"]
-    keys = verify_role_keys(conf.served.http.get("/v1/roles/keys").json()["keys"], now=now())
+    keys = ROLE_KEYS.verify(conf.served.http.get("/v1/roles/keys").json()["keys"], now=now())
     assert verified(DELEGATION, told["delegation"], keys=keys, now=now()).election == told["election"]["id"]
     shown = {"with": ["*", told["delegation"]]}
     assert conf.denied("dora", "/Conf/enter", role="Member", **shown)[0] == "credentials"

@@ -26,7 +26,7 @@ from headgate.scenario.format.story import ADMINISTRATOR, Scenario
 from headgate.trust.certificates import issue_certificate, issue_revocations
 from headgate.trust.identities import LONGEST, mapping_digest, sign_identity
 from headgate.trust.keys import PrivateKey
-from headgate.trust.statements import digest_of, times_of
+from headgate.trust.statements import about, digest_of
 
 _KEY: Final = "did:key:"
 
@@ -124,9 +124,7 @@ class StoryKeys:
             start = statement.validity.start or now
             until = start + LONGEST
         claims = {
-            "sub": self.did(statement.subject),
-            "jti": statement.id,
-            **times_of(start, Validity(start, until)),
+            **about(self.did(statement.subject), statement.id, start, Validity(start, until)),
             **self._home(statement, now),
         }
         return sign_identity(self.key(statement.issuer), claims, statement.attributes, statement.policy_rule)
