@@ -1,5 +1,6 @@
 """The documentation is tested as code: its policies pass, its expressions mean what it says, its commands exist."""
 
+import importlib
 import re
 from datetime import UTC, datetime
 from pathlib import Path
@@ -235,6 +236,8 @@ def test_every_code_that_the_guide_explains_exists() -> None:
     table = read("docs/guide.md").split("## When something is refused")[1]
     named = {code for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for code in re.findall(r"`(.+?)`", row)}
     assert named
+    for module in ("headgate.client.echo", "headgate.client.errors"):
+        importlib.import_module(module)  # a code is known once its class is
     assert named <= codes(HeadgateError)
 
 
