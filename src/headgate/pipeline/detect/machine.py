@@ -48,8 +48,21 @@ class _Waits:
     names: tuple[str, ...]
     """Those variables, in the same order."""
     literals: tuple[tuple[str, Value], ...]
+    free: tuple[tuple[str, str], ...]
+    """The other variables, with their attributes."""
     beads: dict[tuple[Value, ...], dict[int, _TemplateBead]] = field(default_factory=dict)
     kept: dict[tuple[Value, ...], list[Occurrence]] = field(default_factory=dict)
+
+    def bind(self, one: Occurrence, env: Environment) -> Environment | None:
+        """What an event that was found by its values binds; None if it does not match. For templates without tests."""
+        if not self.free:
+            return env
+        bound = dict(env)
+        for attribute, name in self.free:
+            value = one.values.get(attribute)
+            if value is None or compare("=", bound.setdefault(name, value), value) is not True:
+                return None
+        return meaning.environment(bound)
 
     def key(self, one: Occurrence) -> tuple[Value, ...] | None:
         """Under which values an event is looked up; None if it cannot match."""
@@ -72,7 +85,8 @@ def _compiled(c: Composite, sure: frozenset[str], waits: dict[int, _Waits]) -> f
             literals = tuple(
                 (a, p.value) for a, p in zip(c.attributes, c.parameters, strict=True) if isinstance(p, Constant)
             )
-            waits[id(c)] = _Waits(c, tuple(a for a, _ in there), tuple(n for _, n in there), literals)  # type: ignore[arg-type]
+            free = tuple(pair for pair in names if pair not in there)
+            waits[id(c)] = _Waits(c, tuple(a for a, _ in there), tuple(n for _, n in there), literals, free)  # type: ignore[arg-type]
             assigned = (one.name for one in c.side if isinstance(one, model.SideAssignment))
             return sure.union((name for _, name in names), assigned)
         case model.Timer():
@@ -199,22 +213,31 @@ class _TemplateBead(_Bead):
 
     def offer(self, one: Occurrence) -> None:
         """An event that may match."""
-        if one.time > self.start and (self.always or one.time <= self.best):
+        if one.time <= self.start or (not self.always and one.time > self.best):
+            return
+        if self.waits.template.side:
             self._match(one, one.time)
+            return
+        env = self.waits.bind(one, self.env)
+        if env is not None:
+            self._matched(Signal(one.time, env))
 
     def _match(self, one: Occurrence, at: datetime) -> None:
         for signal in meaning.matched(self.waits.template, one, at, self.env):
-            if self.always:
-                if signal not in self.seen:
-                    self.seen.add(signal)
-                    self.machine.prune_later(self)
-                    self.emit(signal)
-            elif at < self.best:
-                self.best = at
-                self.found = [signal]
-                self.machine.wait((self.waits.template.type,), at, self)
-            else:
-                self.found.append(signal)
+            self._matched(signal)
+
+    def _matched(self, signal: Signal) -> None:
+        if self.always:
+            if signal not in self.seen:
+                self.seen.add(signal)
+                self.machine.prune_later(self)
+                self.emit(signal)
+        elif signal.time < self.best:
+            self.best = signal.time
+            self.found = [signal]
+            self.machine.wait((self.waits.template.type,), signal.time, self)
+        else:
+            self.found.append(signal)
 
     def gate(self) -> None:
         horizon = self.machine.horizon_of(self.waits.template.type)
