@@ -301,11 +301,11 @@ def test_a_role_and_the_fact_that_it_rests_on_end_together_at_both_gateways(offi
 def test_a_flood_of_requests_for_roles_is_paced_and_others_are_not(office: Office) -> None:
     name, other = office.someone("flood"), office.someone("other")
     http = office.at(name)
-    body = {"role": "Chair"}
     codes: list[str] = []
-    most = RoleSettings().requests + 10
-    while len(codes) < most and "too-busy" not in codes:
-        codes.append(http.post(f"/v1/roles/{office.service}/enter", json=body).json()["code"])
+    most = RoleSettings().requests
+    while "too-busy" not in codes:
+        assert len(codes) < 10 * most  # on a slow machine much of what was spent comes back meanwhile
+        codes.append(http.post(f"/v1/roles/{office.service}/enter", json={"role": "Chair"}).json()["code"])
     assert set(codes) == {"role-denied", "too-busy"}
     assert office.denied(other, "/@/enter", role="Chair") == "credentials"
     office.made.commit(AddMember(office.group, other))

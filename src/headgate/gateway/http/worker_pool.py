@@ -2,11 +2,11 @@
 
 Guarantees: nothing here holds up the gateway itself. Of one principal one job is done at a time and MAX_WAITING wait;
 principals take turns, so that nobody waits for more than one job of each other. Past that, and past MAX_WAITING_ALL
-together, a job is `too-busy`. One that takes longer than `seconds` is ended with its process and refused as
-`too-large`; one whose process died is done once more in a new one. Processes are started when they are needed, as
-`python -m headgate.gateway.http.worker_pool`. They inherit nothing of the gateway but their three standard streams,
-keep nothing of a job but what its function itself remembers, and end as soon as the gateway has, however that ended
-and whatever they are doing.
+together, a job is `too-busy`. One that takes longer than `seconds`, also because its process was stopped in the middle
+of a message, is ended with its process and refused as `too-large`; one whose process died is done once more in a new
+one. Processes are started when they are needed, as `python -m headgate.gateway.http.worker_pool`. They inherit nothing
+of the gateway but their three standard streams, keep nothing of a job but what its function itself remembers, and end
+as soon as the gateway has, however that ended and whatever they are doing.
 Leaves out: what is done (a function of a module, with arguments and a result that can be pickled), and being quick: a
 job costs a millisecond or two on its way, so what is small is better done at once.
 """
@@ -18,6 +18,8 @@ import os
 import pickle
 import queue
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -27,8 +29,6 @@ from collections.abc import Callable
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from typing import Any, Final, TypeAlias, TypeVar, TypeVarTuple
 
 from headgate.model.errors import HeadgateError, TooBusy, TooLarge
@@ -48,6 +48,8 @@ MAX_WAITING_ALL: Final = 1_000
 NICE: Final = 5
 """How much the gateway itself, which others wait for, goes before."""
 _READY: Final = b"ready"
+_HEAD: Final = struct.Struct(">Q")
+_CHUNK: Final = 1 << 20
 _LOOK_SECONDS: Final = 0.2  # how often it is looked whether an answer is still waited for
 _TRIES: Final = 2
 
@@ -192,25 +194,22 @@ def _settle(job: _Job, outcome: object) -> None:
             job.answer.set_result(outcome[0])  # type: ignore[index]
 
 
-_Pipe: TypeAlias = "Connection[bytes, bytes]"
-
-
 class _Process:
     """One process, started when there is something to ask."""
 
     def __init__(self) -> None:
-        self._process: tuple[subprocess.Popen[bytes], _Pipe] | None = None
+        self._process: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
     def ask(self, job: bytes, seconds: float, given_up: Callable[[], bool]) -> tuple[bool, Any]:
         """Have a job done; `_Late` if that takes too long, and `EOFError` or `OSError` if the process is gone."""
         _, pipe = self._process or self._start(given_up)
-        end = time.monotonic() + seconds
-        pipe.send_bytes(job)
-        found: tuple[bool, Any] = pickle.loads(_answer(pipe, end, given_up))  # noqa: S301 - our own process
+        patience = _until(time.monotonic() + seconds, given_up)
+        _send(pipe, job, patience)
+        found: tuple[bool, Any] = pickle.loads(_receive(pipe, patience))  # noqa: S301 - our own process
         return found
 
-    def _start(self, given_up: Callable[[], bool]) -> tuple[subprocess.Popen[bytes], _Pipe]:
-        ours, theirs = Pipe()
+    def _start(self, given_up: Callable[[], bool]) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        ours, theirs = socket.socketpair()
         with theirs:
             process = subprocess.Popen(  # noqa: S603 - our own module
                 [sys.executable, "-P", "-m", "headgate.gateway.http.worker_pool", str(os.getpid())],
@@ -219,7 +218,7 @@ class _Process:
                 start_new_session=True,  # what is typed at a terminal is for the gateway
             )
         self._process = process, ours
-        if _answer(ours, time.monotonic() + START_SECONDS, given_up) != _READY:
+        if _receive(ours, _until(time.monotonic() + START_SECONDS, given_up)) != _READY:
             raise EOFError
         return self._process
 
@@ -232,14 +231,49 @@ class _Process:
             pipe.close()
 
 
-def _answer(pipe: _Pipe, end: float, given_up: Callable[[], bool]) -> bytes:
-    """The next message of a process."""
-    while not pipe.poll(max(0.0, min(end - time.monotonic(), _LOOK_SECONDS))):
-        if time.monotonic() >= end:
+# -- messages, each after the number of its bytes -------------------------------------------------------------
+
+_Patience: TypeAlias = Callable[[], float | None]
+"""For how many seconds the other end may let nothing through; raises if there is nothing to wait for any more."""
+
+
+def _until(end: float, given_up: Callable[[], bool]) -> _Patience:
+    """Patience up to a time, also with who is stopped in the middle of a message."""
+
+    def patience() -> float:
+        left = end - time.monotonic()
+        if left <= 0:
             raise _Late
         if given_up():
             raise EOFError
-    return pipe.recv_bytes()
+        return min(left, _LOOK_SECONDS)
+
+    return patience
+
+
+def _send(pipe: socket.socket, message: bytes, patience: _Patience) -> None:
+    left = memoryview(_HEAD.pack(len(message)) + message)
+    while left:
+        pipe.settimeout(patience())
+        with suppress(TimeoutError):
+            left = left[pipe.send(left) :]
+
+
+def _receive(pipe: socket.socket, patience: _Patience) -> bytes:
+    (size,) = _HEAD.unpack(_received(pipe, _HEAD.size, patience))
+    return _received(pipe, size, patience)
+
+
+def _received(pipe: socket.socket, size: int, patience: _Patience) -> bytes:
+    found = bytearray()
+    while len(found) < size:
+        pipe.settimeout(patience())
+        with suppress(TimeoutError):
+            piece = pipe.recv(min(size - len(found), _CHUNK))
+            if not piece:
+                raise EOFError
+            found += piece
+    return bytes(found)
 
 
 # -- in a process ---------------------------------------------------------------------------------------------
@@ -250,19 +284,23 @@ def main() -> None:
     die_with(int(sys.argv[1]))  # also where a job lets no other thread of this process run
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the gateway hears it too, and ends this in its own time
     os.nice(NICE)
-    pipe: _Pipe = Connection(0)
+    pipe = socket.socket(fileno=0)
     jobs: queue.SimpleQueue[bytes] = queue.SimpleQueue()
 
     def take() -> None:
         with suppress(EOFError, OSError):
             while True:
-                jobs.put(pipe.recv_bytes())
+                jobs.put(_receive(pipe, _forever))
         os._exit(0)  # also in the middle of a job: nobody is there to hear of it
 
     threading.Thread(target=take, name="jobs", daemon=True).start()
-    pipe.send_bytes(_READY)
+    _send(pipe, _READY, _forever)
     while True:
-        pipe.send_bytes(_outcome(jobs.get()))
+        _send(pipe, _outcome(jobs.get()), _forever)
+
+
+def _forever() -> None:
+    """The patience with a gateway: if that has ended, so has the pipe."""
 
 
 def _outcome(job: bytes) -> bytes:

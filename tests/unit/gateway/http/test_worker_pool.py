@@ -105,6 +105,56 @@ def test_what_takes_too_long_is_ended_and_the_next_goes_on() -> None:
         workers.stop()
 
 
+STOPPED = "import os, signal; os.write(0, {part!r}); os.kill(os.getpid(), signal.SIGSTOP)"
+PARTS = (b"", b"\0", (1_000).to_bytes(8) + b"some of it")
+"""What a process has sent of its answer when it is stopped: nothing, less than its size, and less than all of it."""
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_process_that_is_stopped_while_it_answers_is_ended_in_time(part: bytes) -> None:
+    workers = Workers(processes=1, seconds=1.0)
+    try:
+        first = workers.submit("a", os.getpid).result(PATIENCE)
+        with pytest.raises(TooLarge, match="not worked out in 1 seconds"):
+            workers.submit("a", exec, STOPPED.format(part=part)).result(PATIENCE)
+        assert not is_there(first)
+        assert workers.submit("a", os.getpid).result(PATIENCE) != first
+    finally:
+        workers.stop()
+
+
+def test_a_process_that_is_stopped_before_it_takes_a_large_job_is_ended_in_time() -> None:
+    workers = Workers(processes=1, seconds=1.0)
+    try:
+        first = workers.submit("a", os.getpid).result(PATIENCE)
+        os.kill(first, signal.SIGSTOP)
+        with pytest.raises(TooLarge, match="not worked out in 1 seconds"):
+            workers.submit("a", len, bytes(10_000_000)).result(PATIENCE)
+        assert not is_there(first)
+        assert workers.submit("a", os.getpid).result(PATIENCE) != first
+    finally:
+        workers.stop()
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_a_gateway_that_stops_does_not_wait_for_a_process_that_is_stopped(part: bytes) -> None:
+    workers = Workers(processes=1, seconds=10 * PATIENCE)
+    process = workers.submit("a", os.getpid).result(PATIENCE)
+    answer = workers.submit("a", exec, STOPPED.format(part=part))
+    eventually(lambda: Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T")
+    begun = time.monotonic()
+    workers.stop()
+    assert time.monotonic() - begun < PATIENCE
+    with pytest.raises(TooBusy, match="stopping"):
+        answer.result(PATIENCE)
+    assert not is_there(process)
+
+
+def test_what_is_large_comes_whole_in_both_directions(workers: Workers) -> None:
+    sent = os.urandom(5_000_000)
+    assert workers.submit("a", bytes.upper, sent).result(PATIENCE) == sent.upper()
+
+
 def test_a_process_that_was_killed_is_replaced_and_its_job_done_again(workers: Workers) -> None:
     first = workers.submit("a", os.getpid).result(PATIENCE)
     running = workers.submit("a", time.sleep, 0.5)
