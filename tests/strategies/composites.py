@@ -57,8 +57,9 @@ def event(name: str, time: float, *values: Value, stream: str = "main", seq: int
     """An event of one of these types."""
     type = f"lab.{name}"
     attributes = dict(zip(STATE.types.attributes(type), values, strict=True))
-    key = tuple(attributes[a] for a in TABLES[type]) if type in TABLES else None
-    return Occurrence(seconds(time), (type,), attributes, STATE, stream, seq, key)
+    key = tuple(attributes[a] for a in TABLES.get(type, ()))
+    tables = (type,) if type in TABLES else ()
+    return Occurrence(seconds(time), (type,), attributes, STATE, stream, seq, key, tables)
 
 
 def arriving(events: Iterable[Occurrence], horizon: float = 1_000) -> list[Moment]:

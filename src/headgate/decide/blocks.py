@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any, Final, assert_never, cast
 
 from headgate.decide import composite as meaning
-from headgate.decide.composite import FOREVER, Complete, Environment, Occurrence, Over, Signal, environment
+from headgate.decide.composite import FOREVER, Complete, Environment, Occurrence, Signal, environment
 from headgate.decide.truth import combined, compared, evaluate, every, opposite, some
 from headgate.model import composite as model
 from headgate.model import expressions as tree
@@ -69,7 +69,7 @@ class Arrivals(Complete):
 
     def arrive(self, c: Composite, start: datetime, env: Environment, moment: Moment) -> frozenset[Signal]:
         """The signals that are certain now."""
-        self._moment = moment
+        self._moment = replace(moment, clock=max(moment.clock, self._moment.clock))
         self._number += 1
         self.learn(moment.occurrences)
         return meaning.signals(c, start, env, self)
@@ -116,10 +116,10 @@ class Arrivals(Complete):
         """Nothing with an earlier time is in a queue or may still come into one."""
         return self._advanced(block, start, env).settled()
 
-    def block_over(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> Over | None:
-        """Has it ended?"""
+    def block_over(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> datetime | None:
+        """When it ended, if it has."""
         run = self._advanced(block, start, env)
-        return Over(run.killer) if run.is_over() else None
+        return run.end if run.is_over() else None
 
     def _advanced(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> _Run:
         """The block's run, once at each moment given what is new."""
@@ -171,7 +171,6 @@ class _Queue:
     seen: set[Signal] = field(default_factory=set)
     frontier: datetime = EPOCH
     fixed: int = 0
-    ended: Over | None = None
 
     def first_variable(self) -> _Record | None:
         return next((record for record in self.records if record.time >= self.frontier), None)
@@ -193,7 +192,7 @@ class _Run:
         self.start = start
         self.env = env
         self.number = 0
-        self.killer: datetime | None = None
+        self.end = start
         self._seen: list[set[Signal]] = [set() for _ in block.queues]
         self._ended: list[bool] = [False] * len(block.queues)
         self.groups: dict[tuple[Value, ...], Group] = {}
@@ -245,10 +244,9 @@ class _Run:
             if ended is None:
                 continue
             self._ended[at] = True
-            last = max((signal.time for signal in self._seen[at]), default=self.start)
-            self.killer = ended.killer if self.killer is None else max(self.killer, ended.killer or self.killer)
+            self.end = max(self.end, ended)
             for group in self.groups.values():
-                group.finish(at, ended.killer or last)
+                group.finish(at, ended)
 
 
 class Group:
@@ -326,9 +324,9 @@ class Group:
     def _one(self, statement: Statement) -> None:
         match statement:
             case model.Assign(Variable(name), value):
-                self._locals[name] = self._value(value)
+                self._locals[name] = self._known(value)
             case model.Assign(target, value):
-                self._set(cast(tree.Apply, target), self._value(value))
+                self._set(cast(tree.Apply, target), self._known(value))
             case model.Choose(branches):
                 for condition, body in branches:
                     if condition is None or self._truth(condition) is True:
@@ -356,10 +354,11 @@ class Group:
 
     def _set(self, target: tree.Apply, value: Any) -> None:
         record = self._dereferenced(target.args[0])
+        time = meaning.moment_of(value) if target.function == ".@" else None
         if target.function != ".@":
             record.values[target.function[1:]] = value
-        elif isinstance(value, datetime) and value >= record.time:
-            record.time = value
+        elif time is not None and time >= record.time:
+            record.time = time
             self._queue_of(record).records.sort(key=_Record.order)
         else:
             self.reports.append(f"the time of a record is set to `{value}`, which is not later than its own")
@@ -374,6 +373,13 @@ class Group:
         return next((q for q in self.queues if any(one is record for one in q.records)), self.queues[self._own])
 
     # -- values and truth ---------------------------------------------------------------------------------------
+
+    def _known(self, operand: Operand) -> Any:
+        """A value that is assigned: a number too large for one, or a field that is not there, is none."""
+        value = self._value(operand)
+        if value is None and operand != Constant(None) and not _is_pointer(operand):
+            raise _NullDereferenceError("a value that is assigned is null")
+        return value
 
     def _value(self, operand: Operand) -> Any:
         match operand:
@@ -436,6 +442,8 @@ class Group:
         """A comparison; nearer the head is less, and everything is less than null."""
         if not isinstance(a, _Record) and not isinstance(b, _Record) and a is not None and b is not None:
             return compared(op, a, b)
+        if op == "!=" and b is None and isinstance(a, bool | int | float):
+            return bool(a)  # `if (n)`
         if op in ("=", "!="):
             return (a is b) is (op == "=")
         places = [self._order(a), self._order(b)]
@@ -446,6 +454,11 @@ class Group:
             return 2**62
         records = self._queue_of(pointer).records if isinstance(pointer, _Record) else []
         return next((at for at, one in enumerate(records) if one is pointer), None)
+
+
+def _is_pointer(operand: Operand) -> bool:
+    """May this be a record, or null?"""
+    return isinstance(operand, Variable) or (isinstance(operand, tree.Apply) and operand.function == ".tl")
 
 
 class _BlockLeaves:

@@ -39,7 +39,8 @@ class Signal(NamedTuple):
 class Occurrence:
     """An event as a detection sees it: its principal's view, at the event's version.
 
-    `types` are its type and the ancestors of that. Of a keyed type, `key` says which row of the active table it is.
+    `types` are its type and the ancestors of that. Those of them that are keyed are `tables`, and `key` says which row
+    of theirs it is.
     """
 
     time: datetime
@@ -48,11 +49,18 @@ class Occurrence:
     state: State
     stream: str = "main"
     seq: int = 0
-    key: tuple[Value, ...] | None = None
+    key: tuple[Value, ...] = ()
+    tables: tuple[str, ...] = ()
 
 
 class KnownEvents(Protocol):
     """What is known of the events."""
+
+    memo: dict[tuple[int, datetime, Environment], frozenset[Signal]]
+    """What was worked out of that, so that no part is looked at twice."""
+
+    def other_memo(self, name: str) -> dict[tuple[int, datetime, Environment], frozenset[Signal]]:
+        """Likewise, where horizons are seen otherwise."""
 
     def of(self, type: str) -> Iterable[Occurrence]:
         """The events of a type and its subtypes that are known."""
@@ -66,8 +74,8 @@ class KnownEvents(Protocol):
     def block_settled(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> datetime:
         """Before which time a block will accept nothing more."""
 
-    def block_over(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> Over | None:
-        """Has a block ended?"""
+    def block_over(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> datetime | None:
+        """When a block ended, if it has."""
 
     def shift(self, left: Composite, right: Composite, probability: float | None) -> timedelta:
         """How much later right must be than left for their order to hold with a probability."""
@@ -80,6 +88,13 @@ class KnownEvents(Protocol):
 
 def signals(c: Composite, start: datetime, env: Environment, known: KnownEvents) -> frozenset[Signal]:
     """Φ(c, start, env): the signals of a composite event that is started at a time with an environment."""
+    key = (id(c), start, env)
+    if key not in known.memo:
+        known.memo[key] = _signals(c, start, env, known)
+    return known.memo[key]
+
+
+def _signals(c: Composite, start: datetime, env: Environment, known: KnownEvents) -> frozenset[Signal]:
     match c:
         case model.Template():
             every = list(matches(c, start, env, known))
@@ -125,6 +140,10 @@ class Kills:
         times = [kill.time for kill in signals(c.right, start, env, foreseen) if kill.time > start]
         self.first = min(times, default=FOREVER)
         self.settled = settled(c.right, start, env, foreseen)
+        self._received = self.first
+        if c.delay is not None:
+            received = signals(c.right, start, env, Received(known))
+            self._received = min((kill.time for kill in received if kill.time > start), default=self.first)
 
     def kill(self, signal: Signal) -> bool:
         """Did a signal of the right side come first? A tie kills."""
@@ -132,10 +151,10 @@ class Kills:
 
     def spare(self, signal: Signal) -> bool:
         """Is it certain, or was it assumed, that none came first?"""
-        killed = self.kill(signal)
-        if self._known.assumed(*self._parts, signal, killed=killed):
+        seen = min(self.first, self._received) <= signal.time + self._shift
+        if self._known.assumed(*self._parts, signal, killed=seen):
             return True
-        return not killed and signal.time + self._shift < self.settled
+        return not self.kill(signal) and signal.time + self._shift < self.settled
 
 
 def settled(c: Composite, start: datetime, env: Environment, known: KnownEvents) -> datetime:
@@ -147,8 +166,10 @@ def settled(c: Composite, start: datetime, env: Environment, known: KnownEvents)
             return known.horizon(None) if any(fired(c, start, env)) else FOREVER
         case model.NullEvent():
             return FOREVER
-        case model.Sequence(left, right):
-            after = (settled(right, one.time, one.environment, known) for one in signals(left, start, env, known))
+        case model.Sequence(left, right, probability):
+            shift = known.shift(left, right, probability)
+            before = signals(left, start, env, known)
+            after = (settled(right, one.time + shift, one.environment, known) for one in before)
             return min(settled(left, start, env, known), *after, FOREVER)
         case model.Either(left, right):
             return min(settled(left, start, env, known), settled(right, start, env, known))
@@ -167,37 +188,29 @@ def settled(c: Composite, start: datetime, env: Environment, known: KnownEvents)
             assert_never(c)
 
 
-@dataclass(frozen=True, slots=True)
-class Over:
-    """There will be no more signals; by what, if something ended them."""
-
-    killer: datetime | None = None
-
-    def __or__(self, other: Over) -> Over:
-        times = [one.killer for one in (self, other) if one.killer is not None]
-        return Over(max(times, default=None))
-
-
-def over(c: Composite, start: datetime, env: Environment, known: KnownEvents) -> Over | None:
-    """Is it certain that no more signals will come, and that all are in?"""
+def over(c: Composite, start: datetime, env: Environment, known: KnownEvents) -> datetime | None:
+    """The time of what ended it, if it is certain that no more signals will come and that all are in."""
     match c:
         case model.Template() | model.Timer():
-            done = signals(c, start, env, known) or (isinstance(c, model.Timer) and not any(fired(c, start, env)))
-            return Over() if done else None
+            done = signals(c, start, env, known)
+            never = isinstance(c, model.Timer) and not any(fired(c, start, env))
+            return next(iter(done)).time if done else start if never else None
         case model.NullEvent():
-            return Over()
-        case model.Sequence(left, right):
-            parts = [over(left, start, env, known)]
-            parts += [over(right, one.time, one.environment, known) for one in signals(left, start, env, known)]
-            return _all_over(parts)
+            return start
+        case model.Sequence(left, right, probability):
+            shift = known.shift(left, right, probability)
+            before = signals(left, start, env, known)
+            after = [over(right, one.time + shift, one.environment, known) for one in before]
+            return _all_over([over(left, start, env, known), *after])
         case model.Either(left, right):
             return _all_over([over(left, start, env, known), over(right, start, env, known)])
         case model.Without(left):
             kills = Kills(c, start, env, known)
-            if kills.first < min(settled(left, start, env, known), kills.settled):
-                return Over(kills.first)
             decided = all(kills.kill(one) or kills.spare(one) for one in signals(left, start, env, known))
-            return over(left, start, env, known) if decided else None
+            ended = over(left, start, env, known) if decided else None
+            if ended is not None and ended <= kills.first and ended < kills.settled:
+                return ended
+            return kills.first if kills.first < min(settled(left, start, env, known), kills.settled) else None
         case model.Whenever(model.Template()):
             return None
         case model.Whenever(of):
@@ -209,20 +222,20 @@ def over(c: Composite, start: datetime, env: Environment, known: KnownEvents) ->
             assert_never(c)
 
 
-def _all_over(parts: Iterable[Over | None]) -> Over | None:
-    joined = Over()
-    for part in parts:
-        if part is None:
-            return None
-        joined |= part
-    return joined
+def _all_over(parts: Iterable[datetime | None]) -> datetime | None:
+    """When the last of them ended."""
+    ends = list(parts)
+    return max((end for end in ends if end is not None), default=None) if None not in ends else None
 
 
 class Foreseen:
     """What is known on the right side of a `-`: when a timer will fire is known beforehand."""
 
+    _memo = "foreseen"
+
     def __init__(self, known: KnownEvents) -> None:
         self._known = known
+        self.memo: dict[tuple[int, datetime, Environment], frozenset[Signal]] = known.other_memo(self._memo)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._known, name)
@@ -230,6 +243,16 @@ class Foreseen:
     def horizon(self, types: Iterable[str] | None) -> datetime:
         """As before, but timers wait for nothing."""
         return FOREVER if types is None else self._known.horizon(types)
+
+
+class Received(Foreseen):
+    """What has been received is all there is: what a delay goes by when it is over."""
+
+    _memo = "received"
+
+    def horizon(self, types: Iterable[str] | None) -> datetime:  # noqa: ARG002
+        """Nothing more is waited for."""
+        return FOREVER
 
 
 # -- matching -------------------------------------------------------------------------------------------------
@@ -241,7 +264,7 @@ def matches(template: model.Template, start: datetime, env: Environment, known: 
     for one in known.of(template.type):
         if one.time > start:
             yield from matched(template, one, one.time, env)
-        elif one.key is not None:
+        elif template.type in one.tables:
             there = rows.get(one.key)
             if there is None or (there.time, there.seq) <= (one.time, one.seq):
                 rows[one.key] = one
@@ -340,10 +363,19 @@ class Complete:
 
     def __init__(self, occurrences: Iterable[Occurrence]) -> None:
         self._by_type: dict[str, list[Occurrence]] = {}
+        self.memo: dict[tuple[int, datetime, Environment], frozenset[Signal]] = {}
+        self._others: dict[str, dict[tuple[int, datetime, Environment], frozenset[Signal]]] = {}
         self.learn(occurrences)
+
+    def other_memo(self, name: str) -> dict[tuple[int, datetime, Environment], frozenset[Signal]]:
+        """What was worked out otherwise."""
+        return self._others.setdefault(name, {})
 
     def learn(self, occurrences: Iterable[Occurrence]) -> None:
         """More events are known."""
+        self.memo.clear()
+        for memo in self._others.values():
+            memo.clear()
         for one in occurrences:
             for type in one.types:
                 self._by_type.setdefault(type, []).append(one)
@@ -364,7 +396,7 @@ class Complete:
         """Likewise."""
         raise NotImplementedError
 
-    def block_over(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> Over | None:
+    def block_over(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> datetime | None:
         """Likewise."""
         raise NotImplementedError
 

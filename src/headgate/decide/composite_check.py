@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final, NoReturn, assert_never
 
 from headgate.decide.composite import moment_of
+from headgate.lang.render import render_free
 from headgate.model import composite as model
 from headgate.model import expressions as tree
 from headgate.model.composite import Composite, Statement
@@ -165,7 +167,7 @@ class _Check:
     def _atom(self, atom: Atom, sure: Set[str], place: str | None) -> Condition:
         kinds = {operand: self._kind(operand, sure, place) for operand in tree.operands(atom)}
         if Kind.TIMESTAMP in kinds.values():
-            atom = self._timed(atom, kinds, place)
+            atom = self._timed(atom, place)
             kinds = {operand: self._kind(operand, sure, place) for operand in tree.operands(atom)}
         for one in tree.comparisons(atom):
             left, right = (self._kind(operand, sure, place) for operand in (one.left, one.right))
@@ -191,11 +193,11 @@ class _Check:
         if name not in there or name not in self.state.open_names:
             _refuse(f"no open {what} `{brief(name)}`", place, "ask the administrator to open it")
 
-    def _timed(self, atom: Atom, kinds: Mapping[Operand, Kind], place: str | None) -> Atom:
+    def _timed(self, atom: Atom, place: str | None) -> Atom:
         """Beside a time, numbers are seconds and text is ISO 8601."""
 
         def as_time(operand: Operand) -> Operand:
-            if not isinstance(operand, Constant) or kinds[operand] is Kind.TIMESTAMP:
+            if not isinstance(operand, Constant) or isinstance(operand.value, datetime):
                 return operand
             try:
                 return Constant(conform(Kind.TIMESTAMP, operand.value))
@@ -293,11 +295,15 @@ class _Statements:
                             self.block.place,
                             f"write `int {name} = 0;`",
                         )
-                    self._kind(value)
+                    self._assigned(name, value)
                 case model.Assign(tree.Apply(field, (record,)), value):
-                    self._kind(record)
+                    self._record(record)
                     kind = self._kind(value)
-                    if field not in (".@", ".tl"):
+                    if field == ".tl" or value == Constant(None) or self._is_record(value):
+                        _refuse(f"a field is a value, and `{render_free(value)}` is none", self.block.place)
+                    if field == ".@" and kind is not None and kind not in NUMERIC | {Kind.TIMESTAMP}:
+                        _refuse(f"`{render_free(value)}` is no time", self.block.place)
+                    if field != ".@":
                         self.written.add(field[1:])
                         if kind is not None:
                             self.kinds.unify(field[1:], kind, self.block.place)
@@ -307,21 +313,52 @@ class _Statements:
                             self._condition(condition)
                         self.check(body)
                 case model.Loop(name, first, body):
-                    self._kind(first)
-                    self.local.setdefault(name, None)
+                    self._record(first)
+                    if self.local.setdefault(name, None) is not None or name.rstrip("0123456789") in _POINTERS:
+                        _refuse(f"`{brief(name)}` cannot point to the records of a loop", self.block.place)
                     self.check(body)
                 case model.Accept(record):
-                    self._kind(record)
+                    self._record(record)
                 case model.Kill(record):
-                    if record is not None:
-                        self._kind(record)
+                    if record not in (None, Constant(None)):
+                        self._record(record)
+
+    def _assigned(self, name: str, value: Operand) -> None:
+        """A local keeps its kind: a pointer points to records, and nothing else does."""
+        kind, there = self._kind(value), self.local[name]
+        points = self._is_record(value) or value == Constant(None)
+        if points is not (there is None) or (kind is not None and there is not None and not comparable(kind, there)):
+            _refuse(f"`{brief(name)}` cannot become `{render_free(value)}`", self.block.place, "declare another one")
+
+    def _record(self, operand: Operand) -> None:
+        """Refuse what is no record of a queue."""
+        self._kind(operand)
+        if not self._is_record(operand):
+            _refuse(f"`{render_free(operand)}` is no record of a queue", self.block.place)
+
+    def _is_record(self, operand: Operand) -> bool:
+        match operand:
+            case Variable(name):
+                return self.local.get(name, Kind.BOOL) is None or (
+                    name not in self.local and name.rstrip("0123456789") in _POINTERS
+                )
+            case tree.Apply(".tl"):
+                return True
+            case _:
+                return False
 
     def _condition(self, condition: Condition) -> None:
         for atom in tree.atoms(condition):
             if not isinstance(atom, tree.Compare | tree.InRange | tree.InSet | tree.TextMatch):
                 _refuse("a block compares; it looks at no groups and relations", self.block.place)
-            for operand in tree.operands(atom):
-                self._kind(operand)
+            kinds = [self._kind(operand) for operand in tree.operands(atom)]
+            records = [self._is_record(operand) or operand == Constant(None) for operand in tree.operands(atom)]
+            known = [kind for kind in kinds if kind is not None]
+            mixed = any(records) and not all(records) and Constant(None) not in tree.operands(atom)
+            if mixed or any(not comparable(known[0], kind) for kind in known[1:]):
+                _refuse("values of different kinds are compared", self.block.place)
+            if tree.admits(atom) == "text" and any(kind is not Kind.STRING for kind in known):
+                _refuse("this test is of text", self.block.place)
 
     def _kind(self, operand: Operand) -> Kind | None:
         """The kind of a value; None of a record, and where it is not known."""

@@ -26,7 +26,7 @@ from headgate.model import expressions as tree
 from headgate.model.composite import Composite, Statement
 from headgate.model.errors import BadExpression, TypeMismatch
 from headgate.model.expressions import Condition, Constant, Variable
-from headgate.model.limits import MAX_COMPOSITE_CHARS, MAX_COMPOSITE_PARTS, MAX_EXPRESSION_DEPTH
+from headgate.model.limits import MAX_COMPOSITE_CHARS, MAX_COMPOSITE_PARTS, MAX_DELAY_SECONDS, MAX_EXPRESSION_DEPTH
 from headgate.model.values import Kind, Value, brief, conform
 
 _KINDS: Final = {
@@ -58,6 +58,21 @@ def _check_size(c: Composite) -> None:
         if parts > MAX_COMPOSITE_PARTS:
             raise BadExpression(f"the expression has more than MAX_COMPOSITE_PARTS ({MAX_COMPOSITE_PARTS}) parts")
         left += [(inner, depth + 1) for inner in model.inside(part)]
+        for queue in part.queues if isinstance(part, model.Block) else ():
+            _check_nesting((*queue.event, *queue.var, *queue.end))
+
+
+def _check_nesting(statements: tuple[Statement, ...]) -> None:
+    """Refuse statements that nest too deeply; without recursion."""
+    left = [(one, 1) for one in statements]
+    while left:
+        statement, depth = left.pop()
+        if depth > MAX_EXPRESSION_DEPTH:
+            raise BadExpression(f"the statements nest deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})")
+        bodies = [statement.body] if isinstance(statement, model.Loop) else []
+        if isinstance(statement, model.Choose):
+            bodies = [body for _, body in statement.branches]
+        left += [(one, depth + 1) for body in bodies for one in body]
 
 
 # -- syntax to tree -------------------------------------------------------------------------------------------
@@ -126,6 +141,8 @@ class _CompositeBuilder(ExpressionBuilder):
 
     def setting(self, name: Token, _: Token, number: Token) -> tuple[Token, float]:
         value = parse.number_in(number, str(number))
+        if name == "Delay" and not 0 <= value <= MAX_DELAY_SECONDS:
+            raise refusal(number, f"a delay of `{number}` seconds is past MAX_DELAY_SECONDS ({MAX_DELAY_SECONDS})")
         if name == "Probability" and not 0 < value < 1:
             raise refusal(number, f"`{number}` is no probability", "write one between 0 and 1, as in `0.99`")
         return name, value
@@ -191,10 +208,10 @@ class _CompositeBuilder(ExpressionBuilder):
             return str(name), _NULL
         value = tree.plain(cast(Constant, given.node).value)
         try:
-            conform(_KINDS[str(kind)], value)
+            made = conform(_KINDS[str(kind)], value)
         except TypeMismatch as error:
             raise refusal(name, error.message, error.remedy) from None
-        return str(name), Constant(value)
+        return str(name), Constant(made if kind == "time" else value)
 
     def queue(self, of: Composite, *lists: tuple[Statement, ...] | None) -> model.BlockQueue:
         event, var, end = (statements or () for statements in lists[-3:])
@@ -244,7 +261,7 @@ class _CompositeBuilder(ExpressionBuilder):
         return model.Kill(None if record is None else as_expression(record))
 
     def field(self, of: ParsedPart, field: Token) -> ParsedPart:
-        return ParsedPart(tree.Apply("." + field[1:].strip(), (as_expression(of),)), of.at, of.depth)
+        return self._above(tree.Apply("." + field[1:].strip(), (as_expression(of),)), of.at, [of])
 
     def null_pointer(self, token: Token) -> ParsedPart:
         return ParsedPart(_NULL, token)

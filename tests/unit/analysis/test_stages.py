@@ -122,10 +122,10 @@ def sighting(user: str, room: str = "T14") -> Event:
 
 def directly(state: State, event: Event) -> bool:
     """Positive before any negative, by the direct reading."""
-    for rule, truth in answers(state, "client", event, None):
-        if rule.effect is Effect.FORBID and truth is not False:
+    for rule, holds in answers(state, "client", event, None):
+        if rule.effect is Effect.FORBID and holds is not False:
             return False
-        if rule.effect is Effect.GRANT and truth is True:
+        if rule.effect is Effect.GRANT and holds is True:
             return True
     return False
 

@@ -159,8 +159,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "every version of a row counts": ("rows[one.key] = one", "rows[one.key, one.seq] = one"),
     "or is exclusive": ("signals(left, start, env, known) | signals(right, start, env, known)", "signals(left, start, env, known) ^ signals(right, start, env, known)"),
     "then starts at the beginning": ("signals(right, one.time + shift, one.environment", "signals(right, start, one.environment"),
-    "then forgets what was bound": ("one.time + shift, one.environment, known)", "one.time + shift, env, known)"),
-    "an absence is certain at once": ("return not killed and signal.time + self._shift < self.settled", "return not killed"),
+    "then forgets what was bound": ("signals(right, one.time + shift, one.environment, known)", "signals(right, one.time + shift, env, known)"),
+    "an absence is certain at once": ("return not self.kill(signal) and signal.time + self._shift < self.settled", "return not self.kill(signal)"),
     "the first is certain at once": ("certain = first < known.horizon((c.type,))", "certain = bool(every)"),
 }  # fmt: skip
 WAITING = ("$A(x) - B(x)", "A(x)")

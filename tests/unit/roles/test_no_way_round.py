@@ -133,8 +133,8 @@ def test_a_role_of_another_domain_is_not_meant_where_no_service_is_named() -> No
         GrantRole("on", "Login", "LoggedOn", ("ann",), "ann"),
     )
     event = Event("e", ADMINISTRATOR, "badge.Seen", {"user": "ann"}, EPOCH, version=story.state.version)
-    assert [one.truth for one in answers(story.state, "eve", event, None)] == [False]
-    assert [one.truth for one in answers(story.state, "ann", event, None)] == [True]
+    assert [truth for _, truth in answers(story.state, "eve", event, None)] == [False]
+    assert [truth for _, truth in answers(story.state, "ann", event, None)] == [True]
     with pytest.raises(BadDefinition, match="of no service"):
         story(AddRule(Rule("r", "", frozenset({Action.SUBSCRIBE}), "badge.Seen", role=parse_role("LoggedOn"))))
 

@@ -142,8 +142,8 @@ class _Bead:
     def receive(self, child: _Bead, signal: Signal) -> None:
         """A bead that this one started has signalled."""
 
-    def finished(self, child: _Bead, killer: datetime | None) -> None:
-        """A bead that this one started will signal no more."""
+    def finished(self, child: _Bead, at: datetime) -> None:
+        """A bead that this one started will signal no more, because of what happened at a time."""
 
     def settled(self) -> datetime:
         """All signals before this time have been given."""
@@ -160,11 +160,15 @@ class _Bead:
         """Signal, to whatever started this bead."""
         self.machine.under_way.append((self, signal))
 
-    def end(self, killer: datetime | None = None) -> None:
-        """It will signal no more: it goes, with all that it started."""
+    def end(self, at: datetime) -> None:
+        """It will signal no more, because of what happened at a time: it goes, with all that it started."""
         if self.alive:
             self.destroy()
-            self.machine.endings.append((self, killer))
+            self.machine.endings.append((self, at))
+
+    def received(self) -> set[Signal]:
+        """What it would signal besides, if what has been received were all there is."""
+        return {signal for child in self.children() for signal in child.received()}
 
     def destroy(self) -> None:
         """Go, with all that it started."""
@@ -179,6 +183,15 @@ class _Bead:
 
     def leave(self) -> None:
         """Wait for nothing any more."""
+
+    def depth(self) -> int:
+        """How many beads it stands below."""
+        above = 0
+        bead = self.parent
+        while bead is not None:
+            above += 1
+            bead = bead.parent
+        return above
 
 
 class _TemplateBead(_Bead):
@@ -248,7 +261,10 @@ class _TemplateBead(_Bead):
         if not self.always and self.best < horizon and not self.rows_due:
             for signal in dict.fromkeys(self.found):
                 self.emit(signal)
-            self.end()
+            self.end(self.best)
+
+    def received(self) -> set[Signal]:
+        return set(self.found)
 
     def _rows(self) -> Iterator[Occurrence]:
         """The rows there are at the start, of each key the newest."""
@@ -296,10 +312,10 @@ class _TimerBead(_Bead):
     def begin(self) -> None:
         self.signal = next(meaning.fired(self.timer, self.start, self.env), None)
         if self.signal is None:
-            self.end()
+            self.end(self.start)
         elif self.foreseen:
             self.emit(self.signal)
-            self.end()
+            self.end(self.signal.time)
         else:
             self.machine.wait((None,), self.signal.time, self)
             self.gate()
@@ -307,7 +323,10 @@ class _TimerBead(_Bead):
     def gate(self) -> None:
         if self.signal is not None and self.signal.time < self.machine.horizon_of(None):
             self.emit(self.signal)
-            self.end()
+            self.end(self.signal.time)
+
+    def received(self) -> set[Signal]:
+        return set() if self.signal is None else {self.signal}
 
     def settled(self) -> datetime:
         assert self.signal is not None
@@ -321,13 +340,13 @@ class _NullBead(_Bead):
 
     def begin(self) -> None:
         self.emit(Signal(self.start, self.env))
-        self.end()
+        self.end(self.start)
 
 
 class _SequenceBead(_Bead):
     """Starts an evaluation of its right side at each signal of its left side."""
 
-    __slots__ = ("after", "first", "foreseen", "given", "killer", "part", "shift")
+    __slots__ = ("after", "first", "foreseen", "given", "last", "part", "shift")
 
     def __init__(
         self,
@@ -345,7 +364,7 @@ class _SequenceBead(_Bead):
         self.after: dict[int, _Bead] = {}
         self.given: set[Signal] = set()
         self.first: _Bead | None = None
-        self.killer: datetime | None = None
+        self.last = start
         self.shift = machine.shift(part.left, part.right, part.probability)
 
     def begin(self) -> None:
@@ -362,17 +381,23 @@ class _SequenceBead(_Bead):
         bead = self.machine.start(self.part.right, self, at, signal.environment, foreseen=self.foreseen)
         self.after[bead.number] = bead
 
-    def finished(self, child: _Bead, killer: datetime | None) -> None:
-        self.killer = _later(self.killer, killer)
+    def finished(self, child: _Bead, at: datetime) -> None:
+        self.last = max(self.last, at)
         if child is self.first:
             self.first = None
         else:
             self.after.pop(child.number, None)
         if self.first is None and not self.after:
-            self.end(self.killer)
+            self.end(self.last)
 
     def settled(self) -> datetime:
         return min((bead.settled() for bead in self.children()), default=FOREVER)
+
+    def received(self) -> set[Signal]:
+        seen = {signal for bead in self.after.values() for signal in bead.received()}
+        for one in set() if self.first is None else self.first.received():
+            seen |= self.machine.would_signal(self.part.right, one.time + self.shift, one.environment)
+        return seen
 
     def children(self) -> Iterable[_Bead]:
         return (*(() if self.first is None else (self.first,)), *self.after.values())
@@ -386,7 +411,7 @@ class _SequenceBead(_Bead):
 class _EitherBead(_Bead):
     """Both sides, each signal once."""
 
-    __slots__ = ("foreseen", "given", "killer", "part", "sides")
+    __slots__ = ("foreseen", "given", "last", "part", "sides")
 
     def __init__(
         self,
@@ -403,7 +428,7 @@ class _EitherBead(_Bead):
         self.foreseen = foreseen
         self.sides: dict[int, _Bead] = {}
         self.given: set[Signal] = set()
-        self.killer: datetime | None = None
+        self.last = start
 
     def begin(self) -> None:
         for side in (self.part.left, self.part.right):
@@ -416,11 +441,11 @@ class _EitherBead(_Bead):
             self.machine.prune_later(self)
             self.emit(signal)
 
-    def finished(self, child: _Bead, killer: datetime | None) -> None:
-        self.killer = _later(self.killer, killer)
+    def finished(self, child: _Bead, at: datetime) -> None:
+        self.last = max(self.last, at)
         self.sides.pop(child.number, None)
         if not self.sides:
-            self.end(self.killer)
+            self.end(self.last)
 
     def settled(self) -> datetime:
         return min((bead.settled() for bead in self.sides.values()), default=FOREVER)
@@ -437,7 +462,7 @@ class _EitherBead(_Bead):
 class _WheneverBead(_Bead):
     """Starts again at each time at which it signalled, with the old environment."""
 
-    __slots__ = ("foreseen", "given", "killer", "of", "open", "starts")
+    __slots__ = ("foreseen", "given", "last", "of", "open", "starts")
 
     def __init__(
         self,
@@ -455,7 +480,7 @@ class _WheneverBead(_Bead):
         self.starts: set[datetime] = set()
         self.open: dict[int, _Bead] = {}
         self.given: set[Signal] = set()
-        self.killer: datetime | None = None
+        self.last = start
 
     def begin(self) -> None:
         self._again(self.start)
@@ -474,14 +499,20 @@ class _WheneverBead(_Bead):
         if signal.time not in self.starts:
             self._again(signal.time)
 
-    def finished(self, child: _Bead, killer: datetime | None) -> None:
-        self.killer = _later(self.killer, killer)
+    def finished(self, child: _Bead, at: datetime) -> None:
+        self.last = max(self.last, at)
         self.open.pop(child.number, None)
         if not self.open:
-            self.end(self.killer)
+            self.end(self.last)
 
     def settled(self) -> datetime:
         return min((bead.settled() for bead in self.open.values()), default=FOREVER)
+
+    def received(self) -> set[Signal]:
+        seen = super().received()
+        for at in {signal.time for signal in seen} - self.starts:
+            seen |= self.machine.would_signal(model.Whenever(self.of), at, self.env)
+        return seen
 
     def children(self) -> Iterable[_Bead]:
         return self.open.values()
@@ -496,7 +527,7 @@ class _WheneverBead(_Bead):
 class _WithoutBead(_Bead):
     """Passes on what its left side signals once it is certain that its right side did not come first."""
 
-    __slots__ = ("foreseen", "kill", "left", "left_over", "part", "received", "right", "shift", "waiting")
+    __slots__ = ("foreseen", "kill", "left", "left_over", "part", "right", "shift", "waiting")
 
     def __init__(
         self,
@@ -514,10 +545,9 @@ class _WithoutBead(_Bead):
         self.kill = FOREVER
         self.left: _Bead | None = None
         self.right: _Bead | None = None
-        self.left_over: tuple[datetime | None] | None = None
+        self.left_over: datetime | None = None
         self.waiting: dict[Signal, datetime] = {}
         """Signals of the left side, with the clock when they were received."""
-        self.received: set[Signal] = set()
         self.shift = machine.shift(part.left, part.right, part.probability)
 
     def begin(self) -> None:
@@ -534,10 +564,10 @@ class _WithoutBead(_Bead):
             return
         self.machine.judge_later(self)
 
-    def finished(self, child: _Bead, killer: datetime | None) -> None:
+    def finished(self, child: _Bead, at: datetime) -> None:
         if child is self.left:
             self.left = None
-            self.left_over = (killer,)
+            self.left_over = at
         else:
             self.right = None
         self.machine.judge_later(self)
@@ -548,28 +578,55 @@ class _WithoutBead(_Bead):
     def judge(self) -> None:
         """Nothing is under way: what is certain is passed on, and what can signal no more ends."""
         absent = FOREVER if self.right is None else self.right.settled()
-        delay = None if self.part.delay is None else timedelta(seconds=self.part.delay)
         for signal, received in list(self.waiting.items()):
             until = signal.time + self.shift
-            due = delay is not None and self.machine.clock >= received + delay
-            if self.kill <= until:
+            if self.kill <= until and self.part.delay is None:
                 del self.waiting[signal]
                 self.machine.look_again(self.parent)
-            elif until < absent or due:
+            elif until < absent and self.kill > until:
                 del self.waiting[signal]
                 self.emit(signal)
             else:
                 self.machine.wait(_sources(self.part.right), until, self)
-                if delay is not None:
-                    self.machine.wait_clock(received + delay, self)
-        if self.kill < FOREVER:
-            left = FOREVER if self.left is None else self.left.settled()
-            if self.kill < min(left, absent) and not self.waiting:
-                self.end(self.kill)
-            elif not self.waiting:
-                self.machine.wait(_sources(self.part), self.kill, self)
-        if self.left_over is not None and not self.waiting and self.alive:
-            self.end(self.left_over[0])
+                if self.part.delay is not None:
+                    self.machine.wait_clock(received + timedelta(seconds=self.part.delay), self)
+        if self.part.delay is not None and self.waiting:
+            self.machine.run_later(self)
+        self._end(absent)
+
+    def _end(self, absent: datetime) -> None:
+        """End, if nothing more can be passed on."""
+        if self.waiting:
+            return
+        ended = self.left_over
+        if ended is not None and ended <= self.kill and ended < absent:
+            self.end(ended)
+        elif self.kill < min(FOREVER if self.left is None else self.left.settled(), absent):
+            self.end(self.kill)
+        elif ended is not None or self.kill < FOREVER:
+            self.machine.wait(_sources(self.part), min(self.kill, ended or self.kill), self)
+
+    def run(self) -> None:
+        """All else of the moment that it depends on is done: what waited long enough is passed on, or is killed."""
+        absent = FOREVER if self.right is None else self.right.settled()
+        seen = set() if self.right is None else {one.time for one in self.right.received() if one.time > self.start}
+        kill = min(self.kill, *seen, FOREVER)
+        delay = timedelta(seconds=self.part.delay or 0)
+        for signal, received in list(self.waiting.items()):
+            until = signal.time + self.shift
+            if kill > until and self.machine.clock >= received + delay:
+                del self.waiting[signal]
+                self.emit(signal)
+            elif self.kill <= until:
+                del self.waiting[signal]
+                self.machine.look_again(self.parent)
+        self._end(absent)
+
+    def received(self) -> set[Signal]:
+        left = set() if self.left is None else self.left.received()
+        right = set() if self.right is None else self.right.received()
+        kill = min(self.kill, *(one.time for one in right if one.time > self.start), FOREVER)
+        return {one for one in left | set(self.waiting) if one.time + self.shift < kill}
 
     def settled(self) -> datetime:
         parts = [bead.settled() for bead in self.children()]
@@ -582,7 +639,7 @@ class _WithoutBead(_Bead):
 class _BlockBead(_Bead):
     """A block: what its expressions signal enters its queues at the end of the moment."""
 
-    __slots__ = ("arrived", "block", "groups", "killer", "last", "level", "open", "over")
+    __slots__ = ("arrived", "block", "groups", "last", "open", "over")
 
     def __init__(
         self, machine: Machine, parent: _Bead | None, start: datetime, env: Environment, block: model.Block
@@ -594,15 +651,9 @@ class _BlockBead(_Bead):
             self.groups[()] = BlockGroup(block, env, start)
         self.open: dict[int, tuple[int, _Bead]] = {}
         self.arrived: list[tuple[Signal, int]] = []
-        self.over: dict[int, datetime | None] = {}
-        """The queues that have ended and not been told so, with what ended them."""
-        self.last = [start for _ in block.queues]
-        self.killer: datetime | None = None
-        self.level = 0
-        above = parent
-        while above is not None:
-            self.level += isinstance(above, _BlockBead)
-            above = above.parent
+        self.over: dict[int, datetime] = {}
+        """The queues that have ended and not been told so, with when."""
+        self.last = start
 
     def begin(self) -> None:
         for at, queue in enumerate(self.block.queues):
@@ -611,17 +662,12 @@ class _BlockBead(_Bead):
         self.machine.run_later(self)
 
     def receive(self, child: _Bead, signal: Signal) -> None:
-        at = self.open[child.number][0] if child.number in self.open else self._queue_of(child)
-        self.arrived.append((signal, at))
-        self.last[at] = max(self.last[at], signal.time) if self.last[at] != self.start else signal.time
+        self.arrived.append((signal, self.open[child.number][0]))
         self.machine.run_later(self)
 
-    def _queue_of(self, child: _Bead) -> int:
-        raise AssertionError(child)
-
-    def finished(self, child: _Bead, killer: datetime | None) -> None:
-        at, _ = self.open.pop(child.number)
-        self.over[at] = killer
+    def finished(self, child: _Bead, at: datetime) -> None:
+        queue, _ = self.open.pop(child.number)
+        self.over[queue] = at
         self.machine.run_later(self)
 
     def gate(self) -> None:
@@ -647,10 +693,10 @@ class _BlockBead(_Bead):
         for group in self.groups.values():
             group.promise(frontiers)
             group.grow()
-        for at, killer in sorted(self.over.items()):
-            self.killer = _later(self.killer, killer)
+        for at, ended in sorted(self.over.items()):
+            self.last = max(self.last, ended)
             for group in self.groups.values():
-                group.finish(at, killer or self.last[at])
+                group.finish(at, ended)
         self.over.clear()
         for group in self.groups.values():
             for signal in group.take():
@@ -658,7 +704,10 @@ class _BlockBead(_Bead):
                 self.machine.look_again(self.parent)
             self.machine.reports += group.take_reports()
         if not self.open or (not self.block.by and self.groups[()].killed):
-            self.end(self.killer)
+            self.end(self.last)
+
+    def received(self) -> set[Signal]:
+        return set()  # what a block has not accepted, it has not
 
     def settled(self) -> datetime:
         waiting = [bead.settled() for _, bead in self.open.values()]
@@ -670,11 +719,24 @@ class _BlockBead(_Bead):
         return [bead for _, bead in self.open.values()]
 
 
-def _later(a: datetime | None, b: datetime | None) -> datetime | None:
-    return max((time for time in (a, b) if time is not None), default=None)
-
-
 # -- the machine --------------------------------------------------------------------------------------------------
+
+
+class _Kept(meaning.Complete):
+    """The events that a machine keeps, taken for all there are; blocks accept nothing of them yet."""
+
+    def __init__(self, machine: Machine, events: Iterable[Occurrence]) -> None:
+        super().__init__(events)
+        self.shift = machine.shift  # type: ignore[method-assign]
+
+    def run(self, *_: object) -> Iterable[Signal]:
+        return ()
+
+    def block_settled(self, *_: object) -> datetime:
+        return FOREVER
+
+    def block_over(self, *_: object) -> datetime | None:
+        return None
 
 
 class Machine:
@@ -688,7 +750,7 @@ class Machine:
         self.streams = streams
         self.reports: list[str] = []
         self.under_way: list[tuple[_Bead, Signal]] = []
-        self.endings: list[tuple[_Bead, datetime | None]] = []
+        self.endings: list[tuple[_Bead, datetime]] = []
         self.clock = EPOCH
         self.beads = 0
         self.has_blocks = any(isinstance(part, model.Block | model.Aggregate) for part in _parts(composite))
@@ -706,7 +768,7 @@ class Machine:
         self._gates: dict[str | None, list[tuple[datetime, int, _Bead]]] = {}
         self._clocks: list[tuple[datetime, int, _Bead]] = []
         self._judged: dict[int, _WithoutBead] = {}
-        self._blocks: dict[int, _BlockBead] = {}
+        self._late: dict[int, _BlockBead | _WithoutBead] = {}
         self._prunable: dict[int, Any] = {}
         self._kept = 0
         self._prune_at = 1024
@@ -818,8 +880,9 @@ class Machine:
                 heappush(self._gates.setdefault(type, []), (time, bead.number, bead))
 
     def wait_clock(self, time: datetime, bead: _Bead) -> None:
-        """Tell a bead when the clock has come to a time."""
-        heappush(self._clocks, (time, bead.number, bead))
+        """Tell a bead when the clock comes to a time."""
+        if time > self.clock:
+            heappush(self._clocks, (time, bead.number, bead))
 
     def look_again(self, bead: _Bead | None) -> None:
         """More may be settled than was: whatever judges by that, above this bead, looks again."""
@@ -832,9 +895,15 @@ class Machine:
         """When nothing is under way any more."""
         self._judged[bead.number] = bead
 
-    def run_later(self, bead: _BlockBead) -> None:
+    def run_later(self, bead: _BlockBead | _WithoutBead) -> None:
         """At the end of the moment."""
-        self._blocks[bead.number] = bead
+        self._late[bead.number] = bead
+
+    def would_signal(self, c: Composite, start: datetime, env: Environment) -> frozenset[Signal]:
+        """What an evaluation would signal from a start on that is not certain yet, if nothing more came."""
+        kept = {id(one): one for waits in self._waits.values() for some in waits.kept.values() for one in some}
+        rows = {id(one): one for some in self._rows.values() for versions in some.values() for one in versions}
+        return meaning.signals(c, start, env, _Kept(self, (kept | rows).values()))
 
     def prune_later(self, bead: Any) -> None:
         """When what is kept is looked through."""
@@ -850,7 +919,7 @@ class Machine:
 
     def _offer(self, one: Occurrence) -> None:
         for type in one.types:
-            if one.key is not None and type in self._tables:
+            if type in one.tables and type in self._tables:
                 self._rows.setdefault(type, {}).setdefault(one.key, []).append(one)
             for waits in self._by_type.get(type, _NONE):
                 key = waits.key(one)
@@ -894,11 +963,11 @@ class Machine:
                 bead = self._judged.popitem()[1]  # one at a time: what it passes on may contradict the next
                 if bead.alive:
                     bead.judge()
-            elif self._blocks:
-                number = max(self._blocks, key=lambda n: (self._blocks[n].level, -n))
-                block = self._blocks.pop(number)
-                if block.alive:
-                    block.run()
+            elif self._late:
+                number = max(self._late, key=lambda n: (self._late[n].depth(), -n))  # what others depend on first
+                late = self._late.pop(number)
+                if late.alive:
+                    late.run()
             else:
                 return
 
@@ -913,9 +982,9 @@ class Machine:
                         self._new.append(signal)
                 elif bead.parent.alive:
                     bead.parent.receive(bead, signal)
-            for bead, killer in endings:
+            for bead, at in endings:
                 if bead.parent is not None and bead.parent.alive:
-                    bead.parent.finished(bead, killer)
+                    bead.parent.finished(bead, at)
                     self.look_again(bead.parent.parent)
 
     def _prune(self) -> None:

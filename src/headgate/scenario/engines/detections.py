@@ -19,7 +19,7 @@ from headgate.decide.composite import Environment, Occurrence, Signal, environme
 from headgate.decide.composite_check import resolve
 from headgate.lang.composite import parse_composite
 from headgate.model.composite import Composite, templates
-from headgate.model.errors import BelowHorizon, HeadgateError
+from headgate.model.errors import BadDefinition, BadExpression, BelowHorizon, HeadgateError
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import EPOCH, Value, conform
@@ -64,7 +64,11 @@ class Detections:
             raise error.at(f"detection `{step.id}`") from None
         types = dict.fromkeys(template.type for template in templates(resolved.composite))
         runs = self.running.setdefault(step.id, [])
-        ids = tuple(f"{step.id}.{len(runs)}.{number}" for number in range(max(len(types), 1)))
+        if any(run.until is None for run in runs):
+            raise BadDefinition(f"the detection `{step.id}` is there already", remedy="end it first")
+        if not state.types:
+            raise BadExpression("no event type is declared", remedy="declare one first")
+        ids = tuple(f"~{step.id}.{len(runs)}.{number}" for number in range(max(len(types), 1)))
         runs.append(_Running(resolved.composite, environment(step.bound), ids))
         wanted = zip(ids, types or [next(iter(state.types))], strict=True)
         return story.SubscribeStep(
@@ -139,7 +143,16 @@ class Detections:
 
 
 def _tables(types: Catalog) -> Iterable[tuple[str, tuple[str, ...]]]:
-    return ((name, one.key) for name, one in types.items() if one.key)
+    """The keyed types, and those that extend one; each with its key."""
+    for name in types:
+        keyed = _keyed(types, name)
+        if keyed is not None:
+            yield name, types[keyed].key
+
+
+def _keyed(types: Catalog, name: str) -> str | None:
+    """The type whose key is that of a type, if it has one."""
+    return next((above for above in types.lineage(name) if types[above].key), None)
 
 
 def _moment(arrival: _Arrival, seen: Mapping[str, Mapping[str, Value]], number: int) -> Moment:
@@ -148,11 +161,15 @@ def _moment(arrival: _Arrival, seen: Mapping[str, Mapping[str, Value]], number: 
     if step is None or state is None or step.draft.id not in seen:
         return Moment((), arrival.horizons, arrival.clock)
     type, types = step.draft.type, state.types
-    keyed = next((types[name].key for name in types.lineage(type) if types[name].key), ())
-    kinds = types.attributes(type)
-    key = tuple(conform(kinds[name], step.draft.values.get(name)) for name in keyed)
-    view, lineage = seen[step.draft.id], types.lineage(type)
-    one = Occurrence(step.occurred, lineage, view, state, step.stream, number, key if keyed else None)
+    view, lineage, keyed = seen[step.draft.id], types.lineage(type), _keyed(types, type)
+    tables = () if keyed is None else lineage[: lineage.index(keyed) + 1]
+    kinds, sent = types.attributes(type), step.draft.values
+    # As it was accepted, where that is seen: a right to publish may force a value.
+    key = tuple(
+        conform(kinds[name], sent.get(name)) if view.get(name) is None else view[name]
+        for name in (() if keyed is None else types[keyed].key)
+    )
+    one = Occurrence(step.occurred, lineage, view, state, step.stream, number, key, tables)
     return Moment((one,), arrival.horizons, arrival.clock)
 
 
@@ -167,11 +184,17 @@ def differences(
     want = [_wanted(one, times) for one in expected]
     have = [as_plain(signal) for signal in got]
     for one in want:
-        if one not in have:
+        if not any(_is_same(one, other) for other in have):
             yield f"detection `{id}`: no signal {_shown(one)}"
     for other in have:
-        if other not in want:
+        if not any(_is_same(one, other) for one in want):
             yield f"detection `{id}`: signalled and not expected: {_shown(other)}"
+
+
+def _is_same(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """Are two signals the same? `1` and `1.0` are one value, `true` is another."""
+    kinds = all(isinstance(one.get(name), bool) is isinstance(other.get(name), bool) for name in one)
+    return kinds and one == other
 
 
 def as_plain(signal: Signal) -> dict[str, object]:

@@ -233,6 +233,8 @@ class StepReader:
         """A detection begins."""
         given = self._given("detect", self._fields("detect", node))
         id, who = given["id"], given["as"]
+        if id in self.names.subscriptions:
+            node.refuse(f"a subscription has the id `{brief(id)}`", "give the detection another one")
         self.names.detections.add(id)
         return story.DetectStep(
             place=node.place,
