@@ -82,6 +82,12 @@ def test_every_match_of_a_bare_template_waits_for_nothing() -> None:
     assert [s.time for s in running.arrive(Moment((event("A", 2, 1),), {}))] == [seconds(2)]
 
 
+def test_a_kill_that_is_none_lets_what_waited_for_it_go() -> None:
+    rows = "Row(x, x) - A(x) - ($Row(x, x) - A(x))"
+    moments = [Moment((event("Row", 0, 1, 1),), {}), Moment((), {"main": seconds(5)})]
+    assert agree(resolved(rows), (ONE, moments)) == {Signal(EPOCH, (("x", 1),))}
+
+
 def test_what_an_append_brings_may_lie_below_what_it_promises() -> None:
     running = Machine(resolved("A(x) - B(x)"), EPOCH, (), ONE)
     moment = Moment((event("A", 4, 1), event("B", 5, 1)), {"main": seconds(6)})
