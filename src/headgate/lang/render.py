@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import IntEnum
 from typing import Final, TypeVar, assert_never, cast, get_args
@@ -53,6 +53,8 @@ class _Writer:
     """Words that mean themselves before a parenthesis, so that a relation of that name is quoted."""
     bare_groups: bool
     """Is `x in staff` a group? Otherwise it is `x in group staff`."""
+    fields: bool = False
+    """Is `.x` of a record its field?"""
 
     def condition(self, c: Condition, binding: _Binding = _Binding.OR) -> str:
         """The text of a condition where something binds its parts."""
@@ -108,6 +110,8 @@ class _Writer:
                 return _literal(value)
             case tree.ClockPart(part, of, zone):
                 return f"{part}({self.operand(of)}, {_quoted(chr(39), zone)})"
+            case tree.Apply(field, (record,)) if self.fields and field.startswith("."):
+                return f"{self.operand(record)}{field}"
             case tree.Apply(function, args):
                 return self.call(function, args)
             case tree.Count(of):
@@ -126,9 +130,7 @@ class _Writer:
         return self.operand(operand)
 
     def call(self, name: str, args: Iterable[Operand]) -> str:
-        """A relation, role or function with its arguments; `.x` of a record is its field."""
-        if name.startswith("."):
-            return f"{self.list(args)}{name}"
+        """A relation, role or function with its arguments."""
         return f"{_quoted('`', name) if name in self.called else _name(name)}({self.list(args)})"
 
     def list(self, args: Iterable[Operand]) -> str:
@@ -145,6 +147,7 @@ class _Writer:
 
 _CONDITIONS: Final = _Writer(frozenset({"timeofday", "weekday"}), bare_groups=False)
 _CONSTRAINTS: Final = _Writer(frozenset({"timeofday", "weekday", "count"}), bare_groups=True)
+_PATTERNS: Final = replace(_CONSTRAINTS, fields=True)
 
 
 def _ended(operand: Operand, text: str) -> str:
@@ -184,10 +187,10 @@ def _quoted(quote: str, text: str) -> str:
 
 
 def render_free(node: Condition | Operand) -> str:
-    """The text of an expression with variables, of whatever language with such expressions it is."""
+    """The text of an expression beside a composite event, or in a block."""
     if isinstance(node, get_args(Operand)):
-        return _CONSTRAINTS.operand(cast(Operand, node))
-    return _CONSTRAINTS.condition(cast(Condition, node))
+        return _PATTERNS.operand(cast(Operand, node))
+    return _PATTERNS.condition(cast(Condition, node))
 
 
 # -- conditions -----------------------------------------------------------------------------------------------
