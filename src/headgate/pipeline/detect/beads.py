@@ -347,161 +347,34 @@ class NullBead(Bead):
         self.end(self.start)
 
 
-class SequenceBead(Bead):
-    """Starts an evaluation of its right side at each signal of its left side."""
+class JoiningBead(Bead):
+    """Passes on what the beads signal that it starts, each signal once; it ends with the last of them."""
 
-    __slots__ = ("after", "first", "foreseen", "given", "last", "part", "shift")
-
-    def __init__(
-        self,
-        machine: Machine,
-        parent: Bead | None,
-        start: datetime,
-        env: Environment,
-        part: model.Sequence,
-        *,
-        foreseen: bool,
-    ) -> None:
-        super().__init__(machine, parent, start, env)
-        self.part = part
-        self.foreseen = foreseen
-        self.after: dict[int, Bead] = {}
-        self.given: set[Signal] = set()
-        self.first: Bead | None = None
-        self.last = start
-        self.shift = machine.shift(part.left, part.right, part.probability)
-
-    def begin(self) -> None:
-        self.first = self.machine.start(self.part.left, self, self.start, self.env, foreseen=self.foreseen)
-
-    def receive(self, child: Bead, signal: Signal) -> None:
-        if child is not self.first:
-            if signal not in self.given:
-                self.given.add(signal)
-                self.machine.prune_later(self)
-                self.emit(signal)
-            return
-        at = signal.time + self.shift
-        bead = self.machine.start(self.part.right, self, at, signal.environment, foreseen=self.foreseen)
-        self.after[bead.number] = bead
-
-    def finished(self, child: Bead, at: datetime) -> None:
-        self.last = max(self.last, at)
-        if child is self.first:
-            self.first = None
-        else:
-            self.after.pop(child.number, None)
-        if self.first is None and not self.after:
-            self.end(self.last)
-
-    def settled(self) -> datetime:
-        return min((bead.settled() for bead in self.children()), default=FOREVER)
-
-    def received(self) -> set[Signal]:
-        seen = {signal for bead in self.after.values() for signal in bead.received()}
-        for one in set() if self.first is None else self.first.received():
-            seen |= self.machine.would_signal(self.part.right, one.time + self.shift, one.environment)
-        return seen
-
-    def children(self) -> Iterable[Bead]:
-        return (*(() if self.first is None else (self.first,)), *self.after.values())
-
-    def prune(self, horizon: datetime) -> None:
-        """Forget signals that cannot come again."""
-        if not self.machine.has_blocks:
-            self.given = {signal for signal in self.given if signal.time >= horizon}
-
-
-class EitherBead(Bead):
-    """Both sides, each signal once."""
-
-    __slots__ = ("foreseen", "given", "last", "part", "sides")
+    __slots__ = ("foreseen", "given", "last", "open")
 
     def __init__(
-        self,
-        machine: Machine,
-        parent: Bead | None,
-        start: datetime,
-        env: Environment,
-        part: model.Either,
-        *,
-        foreseen: bool,
+        self, machine: Machine, parent: Bead | None, start: datetime, env: Environment, *, foreseen: bool
     ) -> None:
         super().__init__(machine, parent, start, env)
-        self.part = part
         self.foreseen = foreseen
-        self.sides: dict[int, Bead] = {}
-        self.given: set[Signal] = set()
-        self.last = start
-
-    def begin(self) -> None:
-        for side in (self.part.left, self.part.right):
-            bead = self.machine.start(side, self, self.start, self.env, foreseen=self.foreseen)
-            self.sides[bead.number] = bead
-
-    def receive(self, child: Bead, signal: Signal) -> None:  # noqa: ARG002
-        if signal not in self.given:
-            self.given.add(signal)
-            self.machine.prune_later(self)
-            self.emit(signal)
-
-    def finished(self, child: Bead, at: datetime) -> None:
-        self.last = max(self.last, at)
-        self.sides.pop(child.number, None)
-        if not self.sides:
-            self.end(self.last)
-
-    def settled(self) -> datetime:
-        return min((bead.settled() for bead in self.sides.values()), default=FOREVER)
-
-    def children(self) -> Iterable[Bead]:
-        return self.sides.values()
-
-    def prune(self, horizon: datetime) -> None:
-        """Forget signals that cannot come again."""
-        if not self.machine.has_blocks:
-            self.given = {signal for signal in self.given if signal.time >= horizon}
-
-
-class WheneverBead(Bead):
-    """Starts again at each time at which it signalled, with the old environment."""
-
-    __slots__ = ("foreseen", "given", "last", "of", "open", "starts")
-
-    def __init__(
-        self,
-        machine: Machine,
-        parent: Bead | None,
-        start: datetime,
-        env: Environment,
-        of: Composite,
-        *,
-        foreseen: bool,
-    ) -> None:
-        super().__init__(machine, parent, start, env)
-        self.of = of
-        self.foreseen = foreseen
-        self.starts: set[datetime] = set()
         self.open: dict[int, Bead] = {}
         self.given: set[Signal] = set()
         self.last = start
 
-    def begin(self) -> None:
-        self._again(self.start)
-
-    def _again(self, at: datetime) -> None:
-        self.starts.add(at)
-        bead = self.machine.start(self.of, self, at, self.env, foreseen=self.foreseen)
+    def start_below(self, c: Composite, at: datetime, env: Environment) -> Bead:
+        """Start an evaluation."""
+        bead = self.machine.start(c, self, at, env, foreseen=self.foreseen)
         self.open[bead.number] = bead
+        return bead
 
-    def receive(self, child: Bead, signal: Signal) -> None:  # noqa: ARG002
+    def pass_on(self, signal: Signal) -> bool:
+        """Signal it, unless that was done; was it new?"""
         if signal in self.given:
-            return
+            return False
         self.given.add(signal)
         self.machine.prune_later(self)
         self.emit(signal)
-        if signal.time not in self.starts:
-            self._again(signal.time)
+        return True
 
     def finished(self, child: Bead, at: datetime) -> None:
         self.last = max(self.last, at)
@@ -512,19 +385,94 @@ class WheneverBead(Bead):
     def settled(self) -> datetime:
         return min((bead.settled() for bead in self.open.values()), default=FOREVER)
 
-    def received(self) -> set[Signal]:
-        seen = super().received()
-        for at in {signal.time for signal in seen} - self.starts:
-            seen |= self.machine.would_signal(model.Whenever(self.of), at, self.env)
-        return seen
-
     def children(self) -> Iterable[Bead]:
         return self.open.values()
 
     def prune(self, horizon: datetime) -> None:
-        """Forget signals and starts that cannot come again."""
+        """Forget what cannot come again."""
         if not self.machine.has_blocks:
             self.given = {signal for signal in self.given if signal.time >= horizon}
+
+
+class SequenceBead(JoiningBead):
+    """Starts an evaluation of its right side at each signal of its left side."""
+
+    __slots__ = ("first", "part", "shift")
+
+    def __init__(self, *started: Any, part: model.Sequence, foreseen: bool) -> None:
+        super().__init__(*started, foreseen=foreseen)
+        self.part = part
+        self.first: Bead | None = None
+        self.shift = self.machine.shift(part.left, part.right, part.probability)
+
+    def begin(self) -> None:
+        self.first = self.start_below(self.part.left, self.start, self.env)
+
+    def receive(self, child: Bead, signal: Signal) -> None:
+        if child is self.first:
+            self.start_below(self.part.right, signal.time + self.shift, signal.environment)
+        else:
+            self.pass_on(signal)
+
+    def received(self) -> set[Signal]:
+        seen: set[Signal] = set()
+        for bead in self.open.values():
+            if bead is not self.first:
+                seen |= bead.received()
+                continue
+            for one in bead.received():
+                seen |= self.machine.would_signal(self.part.right, one.time + self.shift, one.environment)
+        return seen
+
+
+class EitherBead(JoiningBead):
+    """Both sides."""
+
+    __slots__ = ("part",)
+
+    def __init__(self, *started: Any, part: model.Either, foreseen: bool) -> None:
+        super().__init__(*started, foreseen=foreseen)
+        self.part = part
+
+    def begin(self) -> None:
+        for side in (self.part.left, self.part.right):
+            self.start_below(side, self.start, self.env)
+
+    def receive(self, child: Bead, signal: Signal) -> None:  # noqa: ARG002
+        self.pass_on(signal)
+
+
+class WheneverBead(JoiningBead):
+    """Starts again at each time at which it signalled, with the old environment."""
+
+    __slots__ = ("part", "starts")
+
+    def __init__(self, *started: Any, part: model.Whenever, foreseen: bool) -> None:
+        super().__init__(*started, foreseen=foreseen)
+        self.part = part
+        self.starts: set[datetime] = set()
+
+    def begin(self) -> None:
+        self._again(self.start)
+
+    def _again(self, at: datetime) -> None:
+        self.starts.add(at)
+        self.start_below(self.part.of, at, self.env)
+
+    def receive(self, child: Bead, signal: Signal) -> None:  # noqa: ARG002
+        if self.pass_on(signal) and signal.time not in self.starts:
+            self._again(signal.time)
+
+    def received(self) -> set[Signal]:
+        seen = super().received()
+        for at in {signal.time for signal in seen} - self.starts:
+            seen |= self.machine.would_signal(self.part, at, self.env)
+        return seen
+
+    def prune(self, horizon: datetime) -> None:
+        """Forget what cannot come again."""
+        super().prune(horizon)
+        if not self.machine.has_blocks:
             self.starts = {at for at in self.starts if at >= horizon}
 
 

@@ -130,13 +130,13 @@ class Machine:
             case model.NullEvent():
                 bead = beads.NullBead(self, parent, start, env)
             case model.Sequence():
-                bead = beads.SequenceBead(self, parent, start, env, c, foreseen=foreseen)
+                bead = beads.SequenceBead(self, parent, start, env, part=c, foreseen=foreseen)
             case model.Either():
-                bead = beads.EitherBead(self, parent, start, env, c, foreseen=foreseen)
+                bead = beads.EitherBead(self, parent, start, env, part=c, foreseen=foreseen)
             case model.Without():
                 bead = WithoutBead(self, parent, start, env, c, foreseen=foreseen)
-            case model.Whenever(of):
-                bead = beads.WheneverBead(self, parent, start, env, of, foreseen=foreseen)
+            case model.Whenever():
+                bead = beads.WheneverBead(self, parent, start, env, part=c, foreseen=foreseen)
             case model.Block():
                 bead = BlockBead(self, parent, start, env, c)
             case model.Aggregate():
@@ -328,8 +328,10 @@ class Machine:
 
 
 def _without_aggregates(c: Composite) -> Composite:
-    """The expression with the blocks that its ready-made aggregates stand for."""
+    """The expression with the blocks that its ready-made aggregates stand for, each template a node of its own."""
     match c:
+        case model.Template():
+            return replace(c)  # what is surely bound differs from place to place
         case model.Sequence(left, right) | model.Without(left, right) | model.Either(left, right):
             return replace(c, left=_without_aggregates(left), right=_without_aggregates(right))
         case model.Whenever(of):

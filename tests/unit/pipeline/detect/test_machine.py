@@ -88,6 +88,11 @@ def test_a_kill_that_is_none_lets_what_waited_for_it_go() -> None:
     assert agree(resolved(rows), (ONE, moments)) == {Signal(EPOCH, (("x", 1),))}
 
 
+def test_two_aggregates_that_say_the_same_are_two() -> None:
+    moments = [Moment((event("A", at, 1),), {"main": seconds(at)}) for at in (1, 3, 5)]
+    assert len(agree(resolved("first (A(x)); first (A(x))"), (ONE, moments))) == 1
+
+
 def test_what_an_append_brings_may_lie_below_what_it_promises() -> None:
     running = Machine(resolved("A(x) - B(x)"), EPOCH, (), ONE)
     moment = Moment((event("A", 4, 1), event("B", 5, 1)), {"main": seconds(6)})
