@@ -195,6 +195,7 @@ class _Run:
         self.end = start
         self._seen: list[set[Signal]] = [set() for _ in block.queues]
         self._ended: list[bool] = [False] * len(block.queues)
+        self._frontiers = [start] * len(block.queues)
         self.groups: dict[tuple[Value, ...], Group] = {}
         if not block.by:
             self.groups[()] = Group(block, env, start)
@@ -213,7 +214,7 @@ class _Run:
     def settled(self) -> datetime:
         if self.is_over():
             return FOREVER
-        waiting = [queue.frontier for group in self.groups.values() for queue in group.queues]
+        waiting = list(self._frontiers)
         waiting += [record.time for group in self.groups.values() for queue in group.queues for record in queue.records]
         return min(waiting, default=EPOCH)
 
@@ -228,6 +229,7 @@ class _Run:
             new += [(signal, at) for signal in now - self._seen[at]]
             self._seen[at] |= now
             frontiers.append(meaning.settled(queue.of, self.start, self.env, arrivals))
+        self._frontiers = frontiers
         for signal, at in sorted(new, key=lambda one: (one[0].time, one[1], repr(one[0].environment))):
             bound = dict(signal.environment)
             name = tuple(bound.get(by) for by in self.block.by)

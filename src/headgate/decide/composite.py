@@ -158,12 +158,12 @@ class Kills:
 
 
 def settled(c: Composite, start: datetime, env: Environment, known: KnownEvents) -> datetime:
-    """All signals before this time are in, whatever may still come."""
+    """All signals before this time are in, whatever may still come; there are none before the start."""
     match c:
         case model.Template(type):
-            return FOREVER if signals(c, start, env, known) else known.horizon((type,))
+            return FOREVER if signals(c, start, env, known) else max(start, known.horizon((type,)))
         case model.Timer():
-            return known.horizon(None) if any(fired(c, start, env)) else FOREVER
+            return max(start, known.horizon(None)) if any(fired(c, start, env)) else FOREVER
         case model.NullEvent():
             return FOREVER
         case model.Sequence(left, right, probability):
@@ -178,7 +178,7 @@ def settled(c: Composite, start: datetime, env: Environment, known: KnownEvents)
                 return FOREVER
             return min(settled(left, start, env, known), settled(right, start, env, Foreseen(known)))
         case model.Whenever(model.Template(type)):
-            return known.horizon((type,))
+            return max(start, known.horizon((type,)))
         case model.Whenever(of):
             starts = {start, *(signal.time for signal in signals(c, start, env, known))}
             return min(settled(of, at, env, known) for at in starts)
@@ -239,6 +239,10 @@ class Foreseen:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._known, name)
+
+    def other_memo(self, name: str) -> dict[tuple[int, datetime, Environment], frozenset[Signal]]:
+        """What is foreseen of what is foreseen is kept apart."""
+        return self._known.other_memo(f"{self._memo}, {name}")
 
     def horizon(self, types: Iterable[str] | None) -> datetime:
         """As before, but timers wait for nothing."""

@@ -213,6 +213,17 @@ def test_nothing_is_signalled_before_it_is_certain() -> None:
     assert first_moment(blocks) is None
 
 
+def test_what_starts_later_takes_nothing_back() -> None:
+    c = resolved("null - (B(2); A(*))")
+    streams = {"a": SourceFacts(frozenset({"lab.A"})), "b": SourceFacts(frozenset({"lab.B"}))}
+    moments = [
+        Moment((), {"b": seconds(1)}),
+        Moment((b(2, 2),), {"b": seconds(3)}),
+        Moment((), {"a": seconds(9), "b": seconds(9)}),
+    ]
+    assert [len(certain) for certain in detect(c, EPOCH, (), moments, streams)] == [1, 1, 1]
+
+
 def test_a_delay_assumes_absence_and_stays_with_it() -> None:
     c = resolved("A(x) - {Delay = 5} B(x)")
     moments = [

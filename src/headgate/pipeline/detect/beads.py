@@ -279,7 +279,7 @@ class TemplateBead(Bead):
 
     def settled(self) -> datetime:
         due = self.start if self.rows_due else FOREVER
-        return min(self.best, due, self.machine.horizon_of(self.waits.template.type))
+        return min(self.best, due, max(self.start, self.machine.horizon_of(self.waits.template.type)))
 
     def prune(self, horizon: datetime) -> None:
         """Forget signals that cannot come again."""
@@ -334,7 +334,7 @@ class TimerBead(Bead):
 
     def settled(self) -> datetime:
         assert self.signal is not None
-        return min(self.signal.time, self.machine.horizon_of(None))
+        return min(self.signal.time, max(self.start, self.machine.horizon_of(None)))
 
 
 class NullBead(Bead):
