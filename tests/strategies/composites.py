@@ -14,7 +14,7 @@ from headgate.lang.composite import parse_composite
 from headgate.model import composite as model
 from headgate.model.composite import Composite
 from headgate.model.errors import BadExpression
-from headgate.model.expressions import Combine, Compare, Constant, Variable
+from headgate.model.expressions import Combine, Compare, Constant, InRange, Variable
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import EPOCH, Kind, Value
@@ -73,7 +73,8 @@ def arriving(events: Iterable[Occurrence], horizon: float = 1_000) -> list[Momen
 _PARAMETERS = st.sampled_from(
     [Variable("x"), Variable("x"), Variable("y"), Variable("y"), None, Constant(1), Constant(2)]
 )
-_SIDES: list[tuple[model.SideExpression, ...]] = [
+Side = tuple[model.SideExpression, ...]
+_SIDES: list[Side] = [
     (),
     (),
     (),
@@ -83,21 +84,37 @@ _SIDES: list[tuple[model.SideExpression, ...]] = [
 ]
 
 
+SILLY: list[Side] = [
+    *_SIDES,
+    (model.SideAssignment("t", model.AT),),
+    (model.SideAssignment("t", Combine("-", model.AT, Constant(1))),),
+    (model.SideAssignment("t", Constant(4)),),
+    (model.SideTest(Compare("<", Variable("x"), Constant(2))),),
+    (model.SideTest(Compare("=", Variable("x"), Constant(2))),),
+    (model.SideTest(Compare("<", model.AT, Variable("t"))),),
+    (model.SideTest(Compare("<=", model.AT, Combine("+", Variable("t"), Constant(1)))),),
+    (model.SideTest(Compare("<=", model.AT, Constant(4))),),
+    (model.SideTest(Compare(">", model.AT, Constant(4))),),
+    (model.SideTest(InRange(Variable("x"), Constant(2), Constant(1))),),
+]
+"""Tests of which some contradict each other, or what comes before them."""
+
+
 @st.composite
-def templates(draw: st.DrawFn) -> Composite:
+def templates(draw: st.DrawFn, sides: list[Side]) -> Composite:
     """A template of one of the first four types."""
     type = draw(st.sampled_from(TYPES[:4]))
     parameters = tuple(draw(_PARAMETERS) for _ in type.attributes)
-    return model.Template(type.name.rpartition(".")[2], parameters, draw(st.sampled_from(_SIDES)))
+    return model.Template(type.name.rpartition(".")[2], parameters, draw(st.sampled_from(sides)))
 
 
-_LEAVES = st.one_of(
-    templates(), templates(), templates(),
-    st.sampled_from([model.NullEvent(), *(model.Timer(Constant(n)) for n in (3, 5, 8)), model.Timer(Variable("t"))]),
-)  # fmt: skip
+def _leaves(sides: list[Side]) -> st.SearchStrategy[Composite]:
+    timers = [*(model.Timer(Constant(n)) for n in (3, 5, 8)), model.Timer(Variable("t"))]
+    matches = templates(sides)
+    return st.one_of(matches, matches, matches, st.sampled_from([model.NullEvent(), *timers]))
 
 
-def composites(*, blocks: bool) -> st.SearchStrategy[Composite]:
+def composites(*, blocks: bool, sides: list[Side] = _SIDES) -> st.SearchStrategy[Composite]:
     """Composite events; with `blocks`, also what depends on arrival."""
 
     def above(inner: st.SearchStrategy[Composite]) -> st.SearchStrategy[Composite]:
@@ -119,7 +136,7 @@ def composites(*, blocks: bool) -> st.SearchStrategy[Composite]:
             ]
         return st.one_of(kinds)
 
-    return st.recursive(_LEAVES, above, max_leaves=5)
+    return st.recursive(_leaves(sides), above, max_leaves=5)
 
 
 def _is_accepted(c: Composite) -> bool:
@@ -130,9 +147,9 @@ def _is_accepted(c: Composite) -> bool:
     return True
 
 
-def accepted(*, blocks: bool) -> st.SearchStrategy[Composite]:
+def accepted(*, blocks: bool, sides: list[Side] = _SIDES) -> st.SearchStrategy[Composite]:
     """Composite events that pass the checks, resolved."""
-    return composites(blocks=blocks).filter(_is_accepted).map(lambda c: resolve(c, STATE).composite)
+    return composites(blocks=blocks, sides=sides).filter(_is_accepted).map(lambda c: resolve(c, STATE).composite)
 
 
 # -- random arrivals ----------------------------------------------------------------------------------------------

@@ -3,7 +3,8 @@
 Guarantees: `resolve` ends in an expression whose types are named in full and whose parameters stand for attributes,
 once and for all, or in `bad-expression` with the place. In what it gives, a variable has one kind throughout (int and
 float are one), tests and assignments speak only of what is surely bound, and groups and relations are open ones.
-Numbers and text beside a time are times. What can never signal, or may grow without bound, is a warning.
+Numbers and text beside a time are times. What can never signal, or may grow without bound, is warned of
+(`composite_warnings`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from datetime import datetime
 from typing import Final, NoReturn, assert_never
 
 from headgate.decide.composite import moment_of
+from headgate.decide.composite_warnings import warnings
 from headgate.lang.render import render_free
 from headgate.model import composite as model
 from headgate.model import expressions as tree
@@ -22,7 +24,7 @@ from headgate.model.errors import BadExpression, TypeMismatch
 from headgate.model.expressions import Atom, Condition, Constant, Operand, Variable
 from headgate.model.state import State
 from headgate.model.types import EventType
-from headgate.model.values import NUMERIC, Kind, Value, brief, comparable, conform, kind_of
+from headgate.model.values import EPOCH, NUMERIC, Kind, Value, brief, comparable, conform, kind_of
 
 _POINTERS: Final = frozenset({"hd", "var", "new"})
 
@@ -34,10 +36,15 @@ class Resolved:
     composite: Composite
     kinds: Mapping[str, Kind]
     warnings: tuple[str, ...]
+    never: bool = False
+    """It can never signal, from the start that was given or a later one."""
 
 
-def resolve(c: Composite, state: State, bound: Mapping[str, Value] | None = None) -> Resolved:
-    """The composite event with every name resolved, or a refusal with its place."""
+def resolve(c: Composite, state: State, bound: Mapping[str, Value] | None = None, start: datetime = EPOCH) -> Resolved:
+    """The composite event with every name resolved, or a refusal with its place.
+
+    What is said of it holds if it is started at `start` or later.
+    """
     check = _Check(state)
     for name, value in (bound or {}).items():
         kind = kind_of(value)
@@ -45,7 +52,8 @@ def resolve(c: Composite, state: State, bound: Mapping[str, Value] | None = None
             raise BadExpression(f"`{brief(name)}` is bound to null", remedy="leave it out, or give it a value")
         check.unify(name, kind, None)
     made, _ = check.resolve(c, frozenset(bound or ()))
-    return Resolved(made, check.kinds, tuple(dict.fromkeys((*check.warnings, *_warnings(made)))))
+    never, said = warnings(made, state.types, check.kinds, bound, start)
+    return Resolved(made, check.kinds, said, never)
 
 
 @dataclass(slots=True)
@@ -54,7 +62,6 @@ class _Check:
 
     state: State
     kinds: dict[str, Kind] = field(default_factory=dict)
-    warnings: list[str] = field(default_factory=list)
 
     def resolve(self, c: Composite, sure: Set[str]) -> tuple[Composite, Set[str]]:
         """The resolved expression, and what it surely binds when this much was surely bound before."""
@@ -397,41 +404,3 @@ class _Statements:
 
 def _refuse(message: str, place: str | None, remedy: str | None = None) -> NoReturn:
     raise BadExpression(message, place=place, remedy=remedy)
-
-
-# -- warnings ---------------------------------------------------------------------------------------------------
-
-
-def _warnings(c: Composite) -> Iterable[str]:
-    match c:
-        case model.Without(left, right) if _kills_itself(left, right):
-            yield "it can never signal: what stands on the right of `-` kills every event on its left, for a tie kills"
-        case model.Sequence(left, right) if _is_endless(left) and _is_endless(right):
-            yield "it may grow without bound: each start stays open for ever; end it with `-`"
-    for part in model.inside(c):
-        yield from _warnings(part)
-
-
-def _kills_itself(left: Composite, right: Composite) -> bool:
-    """Does every event of the left side match the right side too?"""
-    match right:
-        case model.Either(one, other):
-            return _kills_itself(left, one) or _kills_itself(left, other)
-        case model.Whenever(of):
-            return _kills_itself(left, of)
-    if isinstance(left, model.Whenever):
-        return _kills_itself(left.of, right)
-    if not isinstance(left, model.Template) or not isinstance(right, model.Template):
-        return False
-    free = [parameter for parameter in right.parameters if not isinstance(parameter, Variable)]
-    return left == right or (left.type == right.type and not right.side and free == [None] * len(right.parameters))
-
-
-def _is_endless(c: Composite) -> bool:
-    match c:
-        case model.Whenever():
-            return True
-        case model.Sequence(left, right) | model.Either(left, right):
-            return _is_endless(left) or _is_endless(right)
-        case _:
-            return False
