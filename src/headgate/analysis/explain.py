@@ -26,9 +26,10 @@ from headgate.decide.deliver import (
     Books,
     admits,
     check_known,
-    decide,
     is_told_all,
     is_told_everything,
+    looked_for,
+    seen_by,
     tells_condition,
     view_for,
     wants,
@@ -331,7 +332,7 @@ def _grounds(event: Event, principal: str, mine: Iterable[Subscription], books: 
         return None
     held = (*then.subscriptions.values(), *(s for s in books.now.subscriptions.values() if s.history))
     for subscription in (*mine, *(s for s in held if s.principal == principal)):
-        if decide(event, subscription, books.states, books.predicates(then)) is not None:
+        if seen_by(event, subscription, books.states, books.predicates(then)) is not None:
             versions = (event.version,) if subscription.first <= event.version else (event.version, subscription.first)
             return _Grounds(versions, subscription.origin, subscription.counted)
     seen = view(then, principal, event, books.predicates(then))
@@ -352,12 +353,17 @@ def _chosen(question: Question, event: Event, mine: list[Subscription], books: B
 
 
 def _standing(event: Event, subscription: Subscription, books: Books) -> Standing:
-    if not books.now.types.is_a(event.type, subscription.type):
+    if not _is_of(event, subscription, books):
         return Standing.OTHER_TYPE
     if event.version < subscription.first:
         back = subscription.reaches_back_to(event.version, event.time)
         return Standing.HISTORY if back else Standing.NOT_YET
     return Standing.LIVE if wants(event, subscription, books.states) else Standing.ENDED
+
+
+def _is_of(event: Event, subscription: Subscription, books: Books) -> bool:
+    """Is the event of a type that the subscription looks at?"""
+    return not set(subscription.types).isdisjoint(books.now.types.lineage(event.type))
 
 
 # -- the answer -------------------------------------------------------------------------------------------------
@@ -581,7 +587,9 @@ def _asked(
     predicates = books.predicates(state)
     standing = _standing(event, subscription, books)
     own = question.asker == question.principal
-    where = subscription.where if own or books.now.types.is_a(event.type, subscription.type) else None
+    filters = [where for type, where in looked_for(subscription, state.types) if state.types.is_a(event.type, type)]
+    asked_for = tree.any_of(*filters) if filters else subscription.where
+    where = asked_for if own or _is_of(event, subscription, books) else None
     publisher = state.principals.get(event.publisher, {})
     asks = subscription.requires if where is not None else None
     unmet = tuple(_unmet(Demand.SUBSCRIPTION, asks, publisher, event, full=full))
@@ -597,11 +605,11 @@ def _asked(
         return made
     over = replace(event, values=seen.of(event.values))
     world = World(state, {}, predicates)
-    outcome = truth(subscription.where, over, world)
-    parts = deciding(subscription.where, over, world)
+    outcome = truth(asked_for, over, world)
+    parts = deciding(asked_for, over, world)
     masked = over.values.keys() - seen.attributes
     is_disclosed = full or all(can_be_told(part, known | masked, state) for part in parts)
-    hidden = tuple(n for n in over.values if n in attributes_of(subscription.where) and n not in seen.attributes)
+    hidden = tuple(n for n in over.values if n in attributes_of(asked_for) and n not in seen.attributes)
     delivered = outcome is True and not unmet and admits(event, question.principal, state)
     if not is_disclosed:
         return replace(made, truth=outcome or None, hidden=hidden, delivered=delivered)

@@ -15,7 +15,7 @@ state follows from a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Final, TypeAlias
 
@@ -298,7 +298,7 @@ class _Work:
 
     def _may_stay(self, rule: Rule) -> bool:
         """Does a rule outlive what goes? One that speaks of a name that comes back as another sort does not."""
-        return rule.who not in self.gone and not _names(rule.where, Predicate) & set(self.predicates_gone)
+        return rule.who not in self.gone and not _names((rule.where,), Predicate) & set(self.predicates_gone)
 
     def _is_closed_to(self, rule: Rule) -> bool:
         """Does the rule of a principal that came by itself name what only the administrator may name by then?"""
@@ -386,9 +386,9 @@ class _Work:
         for subscription in self.now.subscriptions.values():
             if (
                 (subscription.requires is not None and subjects(subscription.requires) & self.wanted.private)
-                or _names(subscription.where, InGroup) & groups
-                or _names(subscription.where, Related) & relations
-                or _names(subscription.where, Predicate) & set(self.predicates_gone)
+                or _names(subscription.conditions, InGroup) & groups
+                or _names(subscription.conditions, Related) & relations
+                or _names(subscription.conditions, Predicate) & set(self.predicates_gone)
             ):
                 yield changes.Unsubscribe(subscription.id)
 
@@ -485,10 +485,10 @@ def _named(one: Representative) -> frozenset[str]:
     return named(Related("", tuple(expression for _, expression in one.parameters)))
 
 
-def _names(where: Condition, kind: type[InGroup | Related | Predicate]) -> set[str]:
-    """The groups, relations or predicates that a condition names."""
+def _names(conditions: Iterable[Condition], kind: type[InGroup | Related | Predicate]) -> set[str]:
+    """The groups, relations or predicates that conditions name."""
     names: set[str] = set()
-    for atom in atoms(where):
+    for atom in (atom for condition in conditions for atom in atoms(condition)):
         match atom:
             case InGroup(_, name) | Related(name, _) | Predicate(name, _) if isinstance(atom, kind):
                 names.add(name)

@@ -151,9 +151,9 @@ def restrict(asker: str, id: str, subscription: Subscription | None, version: in
     check_known(books.now, asker)
     if subscription is None and is_told_everything(books.now, asker):
         raise NotFound(f"no subscription `{brief(id)}` at version {version}", remedy="`headgate versions` shows them")
-    if subscription is None or not (
-        asker == subscription.principal or is_told_all(books.now, asker, subscription.type)
-    ):
+    types = () if subscription is None else subscription.types
+    told_all = bool(types) and all(is_told_all(books.now, asker, type) for type in types)
+    if subscription is None or not (asker == subscription.principal or told_all):
         raise GovernDenied(
             f"`{asker}` may ask about its own subscriptions, or about those to types that it governs or audits; "
             f"`{brief(id)}` is neither at version {version}",
@@ -162,14 +162,14 @@ def restrict(asker: str, id: str, subscription: Subscription | None, version: in
     state = books.states(version)
     own = asker == subscription.principal
     reached = []
-    for name in state.types.subtypes(subscription.type):
+    for name in dict.fromkeys(name for type in types for name in state.types.subtypes(type)):
         full = is_told_all(books.now, asker, name)
         reached.append(_Type(state, subscription, name, full).reach() if full or own else TypeReach(name, told=False))
     kept_back = any(not one.told for one in reached)
     able = any(one.told and one.reason is None for one in reached)
     visible = {a for one in reached for a in one.attributes}
-    asked = state.types.attributes(subscription.type)
-    never = tuple(a for a in asked if a in attributes_of(subscription.where) - visible)
+    named = attributes_of(subscription.where)
+    never = tuple(a for type in types for a in state.types.attributes(type) if a in named - visible)
     return Restriction(
         subscription.id,
         subscription.principal,
@@ -177,7 +177,7 @@ def restrict(asker: str, id: str, subscription: Subscription | None, version: in
         subscription.type,
         subscription.where,
         subscription.history,
-        is_told_all(books.now, asker, subscription.type),
+        told_all,
         True if able else None if kept_back else False,
         tuple(reached),
         () if kept_back else never,
@@ -375,7 +375,7 @@ def wanted(state: State, type_name: str) -> bool:
         line = frozenset(state.types.lineage(name))
         asked: set[frozenset[str]] = set()
         for subscription in state.subscriptions.values():
-            if subscription.type not in line:
+            if not any(type in line for type in subscription.types):
                 continue
             subjects = state.principals.get(subscription.principal, {})
             who = state.groups_of(subscription.principal) | {subscription.principal}

@@ -17,6 +17,7 @@ from typing import Any, Final, assert_never
 from headgate.authority.statement_state import LONG_AGO, StatementState
 from headgate.decide.check import Scope, check, check_author, check_new_names, check_requirement, check_role
 from headgate.decide.check import named as named_in
+from headgate.decide.composite_check import resolve
 from headgate.decide.event_policy import POLICY_RULE_IDS, settle_policy, settle_representative
 from headgate.decide.normal import bind, clauses
 from headgate.decide.publish import may_publish, no_right
@@ -25,14 +26,15 @@ from headgate.decide.views import condition_for, entries, governs, holds
 from headgate.model import changes, errors
 from headgate.model.authority import Identity
 from headgate.model.changes import AuthorityChange, Batch, Change, PolicyChange, RoleChange, RoleRequest, Row
+from headgate.model.composite import check_size
 from headgate.model.errors import BadDefinition, BadExpression, GovernDenied, HeadgateError, RoleDenied, UnknownName
 from headgate.model.expressions import TRUE, Condition, InGroup, Predicate, Related, atoms, named, subjects
 from headgate.model.layered import branch, drop
-from headgate.model.limits import MAX_GROUP_DEPTH
-from headgate.model.rights import Action, Effect, Rule, Source, Subscription
+from headgate.model.limits import MAX_COMPOSITE_CHARS, MAX_COMPOSITE_PARTS, MAX_GROUP_DEPTH
+from headgate.model.rights import Action, Detection, Effect, Rule, Source, Subscription
 from headgate.model.rolefiles import EventPolicy
 from headgate.model.state import State, subgroups
-from headgate.model.types import Catalog, EventType, check_name, is_pattern, matches
+from headgate.model.types import SIGNAL, Catalog, EventType, check_name, is_pattern, matches
 from headgate.model.values import Kind, Value, brief, conform, kind_of, same
 
 _KEY: Final = re.compile(r"did:key:z6Mk[1-9A-HJ-NP-Za-km-z]{44}\Z")
@@ -360,7 +362,7 @@ class _Work:
     def _unfiltered(self, what: str, name: str) -> None:
         """Refuse to take from filters something that one of them still names."""
         for one in self.subscriptions.values():
-            if _is_named(one.where, what, name):
+            if any(_is_named(condition, what, name) for condition in one.conditions):
                 raise BadDefinition(f"the filter of a subscription names the {what} `{name}`", remedy="end it first")
 
     def _set_open(self, name: str, is_open: bool) -> None:
@@ -439,6 +441,8 @@ class _Work:
         self._known(new.owner)
         known = new.name in self.types.every
         if not known:
+            if new.name == SIGNAL:
+                raise BadDefinition(f"`{SIGNAL}` is the type of signals", remedy="choose another name")
             self.new_names.append(("type", new.name))
         self.types = self.types.grow(new, self.before.version + 1) if known else self.types.declare(new)
         state = self._freeze()
@@ -468,7 +472,7 @@ class _Work:
         seen = {type: one for type, one in self.roles.representatives.items() if type != name}
         if len(kept) != len(self.roles.policy.entries) or len(seen) != len(self.roles.representatives):
             self.roles = replace(self.roles, policy=EventPolicy(kept), representatives=seen)
-        drop(self.subscriptions, lambda one: one.type == name)
+        drop(self.subscriptions, lambda one: name in one.types)
         self.advertisements -= {one for one in self.advertisements if one[1] == name}
 
     def _end_rules(self, which: Callable[[Rule], bool]) -> None:
@@ -634,16 +638,31 @@ class _Work:
             check_requirement(new.requires, self.private)
         for id in new.counted or ():
             self._check_counted(id, new.principal)
-        kinds = self.types.attributes(new.type)
-        if new.where != TRUE:
-            check(new.where, Scope(self._freeze(), kinds, f"`{new.type}`", filter=True))
-            clauses(new.where, kinds)
+        if new.detection is not None:
+            new = replace(new, detection=self._resolved(new.detection))
+        else:
+            kinds = self.types.attributes(new.type)
+            if new.where != TRUE:
+                check(new.where, Scope(self._freeze(), kinds, f"`{new.type}`", filter=True))
+                clauses(new.where, kinds)
         if new.since_version > self.before.version:
             raise BadDefinition(
                 f"the subscription `{new.id}` begins at version {new.since_version}, which is not there yet",
                 remedy=f"the newest is {self.before.version}",
             )
         self.subscriptions[new.id] = replace(new, first=self.before.version + 1)
+
+    def _resolved(self, detection: Detection) -> Detection:
+        """What is detected, with what its names mean from now on; refused with the place if they mean nothing."""
+        check_size(detection.composite)
+        if len(detection.text) > MAX_COMPOSITE_CHARS or len(detection.bound) > MAX_COMPOSITE_PARTS:
+            raise BadExpression(
+                f"the expression is longer than MAX_COMPOSITE_CHARS ({MAX_COMPOSITE_CHARS}), "
+                f"or more than MAX_COMPOSITE_PARTS ({MAX_COMPOSITE_PARTS}) names are bound"
+            )
+        bound = {check_name("variable", name): _conformed(value) for name, value in detection.bound.items()}
+        found = resolve(detection.composite, self._freeze(), bound)
+        return replace(detection, composite=found.composite, bound=bound)
 
     def _check_counted(self, id: str, principal: str) -> None:
         """Refuse a credential that does not count for a subscription (OASIS 4.2)."""
@@ -665,6 +684,12 @@ def _check_known(what: str, name: str, *known: Container[str], remedy: str | Non
     if not any(name in some for some in known):
         raise UnknownName(f"no {what} `{brief(name)}`", remedy=remedy)
     return name
+
+
+def _conformed(value: Value) -> Value:
+    """A value as values must be."""
+    kind = kind_of(value)
+    return None if kind is None else conform(kind, value)
 
 
 def _is_named(condition: Condition, what: str, name: str) -> bool:

@@ -15,10 +15,13 @@ from typing import TypeAlias
 from headgate.decide.check import match
 from headgate.decide.truth import PredicateFunction, World, truth
 from headgate.decide.views import View, governs, holds, view
+from headgate.model.composite import Template, templates
 from headgate.model.errors import UnknownName
 from headgate.model.events import Event
+from headgate.model.expressions import TRUE, Attribute, Compare, Condition, Constant, all_of
 from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.state import State
+from headgate.model.types import Catalog
 from headgate.model.values import Value, brief
 
 States: TypeAlias = Callable[[int], State]
@@ -36,20 +39,46 @@ class Delivery:
 def decide(
     event: Event, subscription: Subscription, states: States, predicates: Mapping[str, PredicateFunction]
 ) -> Delivery | None:
-    """What the subscription receives of the event, if anything."""
+    """What the subscription receives of the event, if anything. A detection receives signals, and no event."""
+    return None if subscription.detection is not None else seen_by(event, subscription, states, predicates)
+
+
+def seen_by(
+    event: Event, subscription: Subscription, states: States, predicates: Mapping[str, PredicateFunction]
+) -> Delivery | None:
+    """What comes of the event for a subscription: what it receives, or what the templates of a detection are put to."""
     state = states(event.version)
     if not wants(event, subscription, states):
         return None
     if not admits(event, subscription.principal, state) or not accepts(event, subscription, state):
         return None
-    seen = view_for(event, subscription, states, predicates)
-    if seen is None:
+    allowed = view_for(event, subscription, states, predicates)
+    if allowed is None:
         return None
-    shown = seen.of(event.values)
-    world = World(state, {}, predicates)
-    if truth(subscription.where, replace(event, values=shown), world) is not True:
-        return None
-    return Delivery(shown, seen.because)
+    shown = allowed.of(event.values)
+    over, world = replace(event, values=shown), World(state, {}, predicates)
+    for type, where in looked_for(subscription, state.types):
+        if state.types.is_a(event.type, type) and truth(where, over, world) is True:
+            return Delivery(shown, allowed.because)
+    return None
+
+
+def looked_for(subscription: Subscription, types: Catalog) -> tuple[tuple[str, Condition], ...]:
+    """The types that a subscription looks at, each with what the view must make true (D9).
+
+    Of a detection these are its templates with their literals; null equals none. Every row of an active table counts,
+    since one that no longer fits takes the place of one that did (docs/composite-events.md).
+    """
+    if subscription.detection is None:
+        return ((subscription.type, subscription.where),)
+    return tuple((one.type, _literals(one, types)) for one in templates(subscription.detection.composite))
+
+
+def _literals(template: Template, types: Catalog) -> Condition:
+    if any(types.every[name].key for name in types.lineage(template.type)):
+        return TRUE
+    given = zip(template.attributes, template.parameters, strict=True)
+    return all_of(*(Compare("=", Attribute(name), one) for name, one in given if isinstance(one, Constant)))
 
 
 def wants(event: Event, subscription: Subscription, states: States) -> bool:
@@ -59,7 +88,8 @@ def wants(event: Event, subscription: Subscription, states: States) -> bool:
             return False
     elif states(event.version).subscriptions.get(subscription.id) != subscription:
         return False
-    return states(event.version).types.is_a(event.type, subscription.type)
+    line = states(event.version).types.lineage(event.type)
+    return any(type in line for type in subscription.types)
 
 
 def admits(event: Event, principal: str, state: State) -> bool:

@@ -23,10 +23,10 @@ from headgate.lang.render import render_free
 from headgate.lang.rolefile import ExpressionBuilder, blank_comments
 from headgate.model import composite as model
 from headgate.model import expressions as tree
-from headgate.model.composite import Composite, Statement
+from headgate.model.composite import Composite, Statement, check_size
 from headgate.model.errors import BadExpression, TypeMismatch
 from headgate.model.expressions import Condition, Constant, Variable
-from headgate.model.limits import MAX_COMPOSITE_CHARS, MAX_COMPOSITE_PARTS, MAX_DELAY_SECONDS, MAX_EXPRESSION_DEPTH
+from headgate.model.limits import MAX_COMPOSITE_CHARS, MAX_DELAY_SECONDS
 from headgate.model.values import Kind, Value, brief, conform
 
 _KINDS: Final = {
@@ -43,36 +43,8 @@ def parse_composite(text: str) -> Composite:
         remedy = "write a composite event such as `$Alarm(); Seen(b, r) - AllClear()`"
         raise BadExpression("the expression is empty", place="line 1, column 1", remedy=remedy)
     made = cast(Composite, _LANGUAGE.read(Passage(blanked), "composite"))
-    _check_size(made)
+    check_size(made)
     return made
-
-
-def _check_size(c: Composite) -> None:
-    """Refuse what nests too deeply or has too many parts; without recursion."""
-    left, parts = [(c, 1)], 0
-    while left:
-        part, depth = left.pop()
-        parts += 1
-        if depth > MAX_EXPRESSION_DEPTH:
-            raise BadExpression(f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})")
-        if parts > MAX_COMPOSITE_PARTS:
-            raise BadExpression(f"the expression has more than MAX_COMPOSITE_PARTS ({MAX_COMPOSITE_PARTS}) parts")
-        left += [(inner, depth + 1) for inner in model.inside(part)]
-        for queue in part.queues if isinstance(part, model.Block) else ():
-            _check_nesting((*queue.event, *queue.var, *queue.end))
-
-
-def _check_nesting(statements: tuple[Statement, ...]) -> None:
-    """Refuse statements that nest too deeply; without recursion."""
-    left = [(one, 1) for one in statements]
-    while left:
-        statement, depth = left.pop()
-        if depth > MAX_EXPRESSION_DEPTH:
-            raise BadExpression(f"the statements nest deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})")
-        bodies = [statement.body] if isinstance(statement, model.Loop) else []
-        if isinstance(statement, model.Choose):
-            bodies = [body for _, body in statement.branches]
-        left += [(one, depth + 1) for body in bodies for one in body]
 
 
 # -- syntax to tree -------------------------------------------------------------------------------------------

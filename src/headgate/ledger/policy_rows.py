@@ -27,9 +27,10 @@ from headgate.ledger.collection import (
     value_text,
     where_text,
 )
+from headgate.ledger.tree_codec import COMPOSITE
 from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.expressions import Condition
-from headgate.model.rights import Effect, Rule, Source, Subscription
+from headgate.model.rights import Detection, Effect, Rule, Source, Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import Kind, brief
@@ -298,11 +299,13 @@ POLICY_RULES: Final = mapped(
 
 # -- subscriptions and what goes with them ----------------------------------------------------------------------
 
+DETECTION: Final = codec.text(codec.record(Detection, "text composite bound start", composite=COMPOSITE))
 SUBSCRIPTION: Final = codec.row(
     Subscription,
-    "id principal type where history first since_version since_time requires origin counted",
+    "id principal type where history first since_version since_time requires origin counted detection",
     # The version that its row begins at.
     first=RowForm(lambda first: {"from_version": first}, lambda row: row["from_version"], inline=True),
+    detection=codec.maybe(DETECTION),
 )
 
 
@@ -313,6 +316,10 @@ def _subscription_text(one: Subscription) -> str:
         back += "" if one.since_time is None else f" since {one.since_time.isoformat()}"
         history = f", with history{back}"
     counted = "" if one.counted is None else ", counting " + (", ".join(one.counted) or "no role")
+    if one.detection is not None:
+        given = ", ".join(f"{name} = {value_text(value)}" for name, value in one.detection.bound.items())
+        bound = f" with {given}" if given else ""
+        return f"`{one.principal}` detects `{line(one.detection.text)}`{bound}{history}{counted}"
     return f"`{one.principal}` to `{one.type}`{where_text(one.where)}{history}{counted}"
 
 

@@ -17,7 +17,7 @@ from headgate.ledger.policy_rows import ADMITTED, POLICY, RULES, SUBSCRIPTIONS
 from headgate.ledger.role_rows import ROLES
 from headgate.ledger.statement_rows import STATEMENTS
 
-FORMAT: Final = 5
+FORMAT: Final = 6
 """The format that this Headgate writes, and the newest that it reads."""
 
 UPGRADED: Final = 3
@@ -58,12 +58,13 @@ endings: Final = Table(
     Column("reason", Text, nullable=False),
 )
 
-NEW_TABLES: Final[dict[int, tuple[Table, ...]]] = {4: (*(one.table for one in ROLES), endings), 5: ()}
+NEW_TABLES: Final[dict[int, tuple[Table, ...]]] = {4: (*(one.table for one in ROLES), endings), 5: (), 6: ()}
 """The tables that each format brought."""
 
 NEW_COLUMNS: Final[dict[int, tuple[tuple[Table, str], ...]]] = {
     4: ((RULES.table, "role"), (ADMITTED.table, "role"), (SUBSCRIPTIONS.table, "counted")),
     5: ((RULES.table, "attested"), (ADMITTED.table, "attested")),
+    6: ((SUBSCRIPTIONS.table, "detection"),),
 }
 """The columns that each format brought to tables from before it; they may be null, or have a default."""
 

@@ -1,9 +1,9 @@
 """Syntax of composite events and of aggregation over them (OASIS 6.5 and 6.10), over the one expression tree.
 
-Guarantees: frozen, closed unions with no behaviour. Tests, assigned values and the statements of a block are
-expressions of the one tree (`expressions`): `@` is `Meta("")`, a variable is `Variable`, and the field of a record,
-`p.x`, is `Apply(".x", (p,))`. A node knows its place in the text it was read from; places do not count when nodes are
-compared.
+Guarantees: frozen, closed unions with no behaviour but walks over them. Tests, assigned values and the statements of a
+block are expressions of the one tree (`expressions`): `@` is `Meta("")`, a variable is `Variable`, and the field of a
+record, `p.x`, is `Apply(".x", (p,))`. A node knows its place in the text it was read from; places do not count when
+nodes are compared.
 Leaves out: text (`lang.composite`), meaning (`decide.composite`, `decide.blocks`), checks (`decide.composite_check`).
 """
 
@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from headgate.model.errors import BadExpression
 from headgate.model.expressions import Condition, Constant, Meta, Operand, Variable
+from headgate.model.limits import MAX_COMPOSITE_PARTS, MAX_EXPRESSION_DEPTH
 
 AT: Final = Meta("")
 """`@`: the time of the matched event; in the `end` of a block, the time of what ended it."""
@@ -206,3 +208,39 @@ def templates(c: Composite) -> Iterator[Template]:
         yield c
     for part in inside(c):
         yield from templates(part)
+
+
+def tests(c: Composite) -> Iterator[Condition]:
+    """The tests in braces of a composite event, left to right."""
+    if isinstance(c, Template | Timer):
+        yield from (one.condition for one in c.side if isinstance(one, SideTest))
+    for part in inside(c):
+        yield from tests(part)
+
+
+def check_size(c: Composite) -> None:
+    """Refuse what nests too deeply or has too many parts; without recursion."""
+    left, parts = [(c, 1)], 0
+    while left:
+        part, depth = left.pop()
+        parts += 1
+        if depth > MAX_EXPRESSION_DEPTH:
+            raise BadExpression(f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})")
+        if parts > MAX_COMPOSITE_PARTS:
+            raise BadExpression(f"the expression has more than MAX_COMPOSITE_PARTS ({MAX_COMPOSITE_PARTS}) parts")
+        left += [(inner, depth + 1) for inner in inside(part)]
+        for queue in part.queues if isinstance(part, Block) else ():
+            _check_nesting((*queue.event, *queue.var, *queue.end))
+
+
+def _check_nesting(statements: tuple[Statement, ...]) -> None:
+    """Refuse statements that nest too deeply; without recursion."""
+    left = [(one, 1) for one in statements]
+    while left:
+        statement, depth = left.pop()
+        if depth > MAX_EXPRESSION_DEPTH:
+            raise BadExpression(f"the statements nest deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})")
+        bodies = [statement.body] if isinstance(statement, Loop) else []
+        if isinstance(statement, Choose):
+            bodies = [body for _, body in statement.branches]
+        left += [(one, depth + 1) for body in bodies for one in body]

@@ -1,7 +1,8 @@
 """Rules and subscriptions: who may do what, and who wants what.
 
 Guarantees: a `Rule` is one entry of D5: it grants or forbids actions on a type or pattern, under a condition, for all
-attributes, some, or some with forced values.
+attributes, some, or some with forced values. A `Subscription` brings events, or the signals of a `Detection`, and never
+both.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
+from headgate.model.composite import Composite, templates, tests
 from headgate.model.errors import BadDefinition
 from headgate.model.expressions import TRUE, Condition, RoleRef
-from headgate.model.types import check_name, check_pattern, check_type_name
-from headgate.model.values import Value
+from headgate.model.types import SIGNAL, check_name, check_pattern, check_type_name
+from headgate.model.values import EPOCH, Value
 
 ANNOUNCES: Final = "headgate.roles announces"
 """The id of the rule by which a domain publishes events about its own roles; Headgate makes it when it is needed."""
@@ -105,8 +107,22 @@ class Rule:
 
 
 @dataclass(frozen=True, slots=True)
+class Detection:
+    """A composite event that is looked for: as it was written, and resolved once and for all when it was accepted.
+
+    It begins at `start` with what is `bound`: the gateway's clock when it was accepted or, with history, the time asked
+    for.
+    """
+
+    text: str
+    composite: Composite
+    bound: Mapping[str, Value] = field(default_factory=dict)
+    start: datetime = EPOCH
+
+
+@dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a principal wants: events of a type (and its subtypes) whose view makes the filter true.
+    """What a principal wants: events of a type (and its subtypes) whose view makes the filter true; or a detection.
 
     `first` is the version that made it; `history` asks for earlier events too (D10), not before `since_version` and
     `since_time`.
@@ -126,13 +142,32 @@ class Subscription:
     """The network address it was made from, as its gateway saw it: `@origin` in the conditions of its rights."""
     counted: tuple[str, ...] | None = None
     """The memberships that count for event policy (OASIS 7.3); None counts all that its principal holds."""
+    detection: Detection | None = None
+    """What it detects: then its type is `SIGNAL`, and the events of its templates' types are only looked at."""
 
     def __post_init__(self) -> None:
         check_name("subscription", self.id)
         check_type_name(self.type)
+        if (self.type == SIGNAL) is not (self.detection is not None) or (self.detection and self.where != TRUE):
+            raise BadDefinition(
+                f"the subscription `{self.id}` mixes events and signals",
+                remedy=f"a detection is of type `{SIGNAL}`, without a filter, and nothing else is",
+            )
         if not self.history and (self.since_version or self.since_time is not None):
             raise BadDefinition(f"the subscription `{self.id}` names a beginning, but asks for no history")
 
     def reaches_back_to(self, version: int, time: datetime) -> bool:
         """Does it ask for an event of this version and time, though it began later?"""
         return self.history and version >= self.since_version and (self.since_time is None or time >= self.since_time)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types whose events, and those of their subtypes, it looks at."""
+        if self.detection is None:
+            return (self.type,)
+        return tuple(dict.fromkeys(template.type for template in templates(self.detection.composite)))
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        """What it asks of events: its filter, or the tests of what it detects."""
+        return (self.where,) if self.detection is None else tuple(tests(self.detection.composite))

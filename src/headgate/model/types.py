@@ -20,6 +20,9 @@ from headgate.model.values import Kind, brief
 OWN_TYPES: Final = "headgate.roles."
 """How the names of types begin whose events, and those of their subtypes, the domain alone publishes."""
 
+SIGNAL: Final = "headgate.signal"
+"""The type of what a detection gives its readers. No events are of it, and no type is declared by this name."""
+
 _NAME: Final = re.compile(r"[^\W\d][\w\-]*(\.[^\W\d][\w\-]*)*\Z")
 _PATTERN: Final = re.compile(r"(\*|[^\W\d][\w\-]*(\.[^\W\d][\w\-]*)*(\.\*)?)\Z")
 _RESERVED: Final = frozenset({"and", "or", "not", "in", "is", "true", "false", "null"})

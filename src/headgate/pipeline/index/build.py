@@ -18,6 +18,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
+from headgate.decide.deliver import looked_for
 from headgate.decide.normal import bind, clauses
 from headgate.decide.rolebook import as_value, fit
 from headgate.decide.views import condition_for, covered, named_type
@@ -304,10 +305,16 @@ class LedgerView(Protocol):
 
 
 class IndexBuilder:
-    """Follows a ledger and builds indexes of it."""
+    """Follows a ledger and builds indexes of it: of its subscriptions to events, or of its detections.
 
-    def __init__(self, ledger: LedgerView, predicate_sources: Mapping[str, str] | None = None) -> None:
+    The others keep their numbers, and nothing is found for them.
+    """
+
+    def __init__(
+        self, ledger: LedgerView, predicate_sources: Mapping[str, str] | None = None, *, detections: bool = False
+    ) -> None:
         self.ledger = ledger
+        self.detections = detections
         self.predicate_sources = predicate_sources if predicate_sources is not None else {}
         self._reset()
 
@@ -366,7 +373,10 @@ class IndexBuilder:
         places = layouts(latest.types)
         numbers = {name: n for n, name in enumerate(latest.types.every)}
         for new in changes.opened:
-            self._open(new, places, numbers)
+            if (new.detection is not None) is self.detections:
+                self._open(new, latest.types, places, numbers)
+            else:
+                self._pass_over(new)
         for id, first, closed_at in changes.closed:
             self.columns["closed"][self.numbers[id, first]] = closed_at
         fresh = self.filters.take()
@@ -378,13 +388,14 @@ class IndexBuilder:
             self.segments = [[shape.index() for shape in every]]
         self.version = through
 
-    def _open(self, new: Subscription, places: Mapping[str, Any], numbers: Mapping[str, int]) -> None:
-        number = self.numbers[new.id, new.first] = len(self.columns["opened"])
-        layout = places[new.type]
-        kinds = {name: place.kind for name, place in layout.items()}
-        rows = [row for clause in clauses(new.where, kinds) for row in lower(clause, layout, self.words)]
-        for row in rows:
-            self.filters.add(row, number, numbers[new.type])
+    def _open(self, new: Subscription, types: Catalog, places: Mapping[str, Any], numbers: Mapping[str, int]) -> None:
+        rows = 0
+        for type, where in looked_for(new, types):
+            layout = places[type]
+            kinds = {name: place.kind for name, place in layout.items()}
+            for row in (row for clause in clauses(where, kinds) for row in lower(clause, layout, self.words)):
+                self.filters.add(row, len(self.columns["opened"]), numbers[type])
+                rows += 1
         counted = None if new.counted is None else tuple(sorted(set(new.counted)))
         values = {
             "holder": self.holders.setdefault((new.principal, new.origin, counted), len(self.holders)),
@@ -393,9 +404,17 @@ class IndexBuilder:
             "history": new.history,
             "since_version": new.since_version,
             "since_time": INT_MIN if new.since_time is None else micros(new.since_time),
-            "several": len(rows) > 1,
+            "several": rows > 1,
             "requires": NONE if new.requires is None else self.demands.number(text_of(new.requires), new.requires),
         }
+        self._number(new, values)
+
+    def _pass_over(self, new: Subscription) -> None:
+        """Keep the number of what is not in this index; with no rows, nothing else of it is ever looked at."""
+        self._number(new, {**dict.fromkeys(_SUBSCRIPTION, 0), "opened": new.first, "requires": NONE})
+
+    def _number(self, new: Subscription, values: Mapping[str, int]) -> None:
+        self.numbers[new.id, new.first] = len(self.columns["opened"])
         for name, value in values.items():
             self.columns[name].append(value)
 

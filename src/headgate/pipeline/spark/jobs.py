@@ -83,7 +83,8 @@ class Pipeline:
     def _since(self, batch: int) -> int:
         """The oldest version that an event of this micro-batch may have."""
         before, version = self.store.reached(before=batch), self.ledger.version
-        if any(s.history for s in self.ledger.subscriptions(before.version, version).opened):
+        opened = self.ledger.subscriptions(before.version, version).opened
+        if any(one.history and one.detection is None for one in opened):
             return 0
         return self.log.oldest_version(before.streams, version)
 

@@ -30,12 +30,13 @@ class LedgerTail:
         with failures(self.path):
             return int(self._db.execute("SELECT coalesce(max(version), 0) FROM versions").fetchone()[0])
 
-    def asks_history(self, after: int, through: int) -> bool:
-        """Did a subscription that asks for history begin in `(after, through]`?"""
+    def asks_history(self, after: int, through: int, *, detections: bool = False) -> bool:
+        """Did a subscription to events, or a detection, that asks for history begin in `(after, through]`?"""
         with failures(self.path):
             row = self._db.execute(
-                "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE from_version > ? AND from_version <= ? AND history)",
-                (after, through),
+                "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE from_version > ? AND from_version <= ? AND history "
+                "AND (detection IS NOT NULL) = ?)",
+                (after, through, detections),
             )
             return bool(row.fetchone()[0])
 

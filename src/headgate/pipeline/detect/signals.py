@@ -1,0 +1,118 @@
+"""Signals as the store keeps them: Arrow blobs of one stream, as deliveries have them for the streams of the log.
+
+Guarantees: what is decoded is what was encoded, kinds included. Each signal has the next number of the one stream, in
+the order in which it is given: by the moment at which it became certain, then by `order`. Its id is the same whenever
+the same detection signals the same, and depends on nothing else.
+Leaves out: what readers are given (`commands.delivery`), and when signals are written (the detection query).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, cast
+
+import numpy as np
+import pyarrow as pa
+
+from headgate.decide.composite import Environment
+from headgate.model.roles import dump_argument, load_argument
+from headgate.model.values import Value, micros, moment
+from headgate.pipeline.deliveries import DeliveryBlob, pack
+from headgate.pipeline.log.codec import from_blob, to_blob
+
+SIGNALS: Final = "signals"
+"""The one stream of the store of signals."""
+
+SCHEMA: Final = pa.schema(
+    [
+        ("seq", pa.int64()),
+        ("subscriptions", pa.list_(pa.int32())),
+        ("id", pa.string()),
+        ("time", pa.int64()),
+        ("data", pa.string()),
+        ("contributors", pa.string()),
+    ]
+)
+
+Contributors = tuple[tuple[str, int, int], ...]
+"""The events that a signal rests on: stream, number and version of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalRow:
+    """A signal of a detection, which is known by its number in order of opening."""
+
+    subscription: int
+    time: datetime
+    environment: Environment
+    contributors: Contributors = ()
+
+    @property
+    def data(self) -> str:
+        """The bindings as JSON, with their kinds."""
+        return json.dumps({name: dump_argument(value) for name, value in self.environment}, separators=(",", ":"))
+
+    @property
+    def order(self) -> tuple[int, str, int]:
+        """Its place among those that became certain at one moment: by time, then by bindings."""
+        return micros(self.time), self.data, self.subscription
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSignal:
+    """A signal with its number in the stream, and its id."""
+
+    seq: int
+    id: str
+    row: SignalRow
+
+
+def signal_blob(first_seq: int, version: int, rows: Sequence[SignalRow]) -> DeliveryBlob:
+    """Signals that were worked out through a version of the ledger, the first with this number; there is at least one.
+
+    The rows stand in the order in which readers get them.
+    """
+    data = [row.data for row in rows]
+    times = [micros(row.time) for row in rows]
+    table = pa.table(
+        {
+            "seq": np.arange(first_seq, first_seq + len(rows), dtype=np.int64),
+            "subscriptions": [[row.subscription] for row in rows],
+            "id": [_id(time, said) for time, said in zip(times, data, strict=True)],
+            "time": times,
+            "data": data,
+            "contributors": [json.dumps(row.contributors, separators=(",", ":")) for row in rows],
+        },
+        schema=SCHEMA,
+    )
+    members = pack(np.unique(np.array([row.subscription for row in rows], np.int32)))
+    last = first_seq + len(rows) - 1
+    return DeliveryBlob(SIGNALS, first_seq, last, version, 0, len(rows), to_blob(table), members)
+
+
+def stored_signals(blob: bytes) -> Iterator[StoredSignal]:
+    """The signals of a blob, one for each detection that has it, in order."""
+    for row in from_blob(blob).to_pylist():
+        environment = bindings(row["data"])
+        contributors = contributors_of(row["contributors"])
+        for number in row["subscriptions"]:
+            signal = SignalRow(number, moment(row["time"]), environment, contributors)
+            yield StoredSignal(row["seq"], row["id"], signal)
+
+
+def bindings(data: str) -> Environment:
+    """The inverse of `SignalRow.data`."""
+    return tuple((name, cast(Value, load_argument(value))) for name, value in json.loads(data).items())
+
+
+def contributors_of(text: str) -> Contributors:
+    """The contributing events, as they are stored with a signal."""
+    return tuple((stream, number, version) for stream, number, version in json.loads(text))
+
+
+def _id(time: int, data: str) -> str:
+    return hashlib.sha256(f"{time} {data}".encode()).hexdigest()[:32]
