@@ -1,4 +1,4 @@
-"""The examples of OASIS as scenarios: whatever arrives when, as long as promises are kept, the signals are the same.
+"""The examples of OASIS and the patterns of the page: the any arrival that keeps its promises gives the same signals.
 
 What depends on arrival by design is named in a comment of its file, and left out here.
 """
@@ -7,28 +7,50 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from headgate.decide.apply import apply as next_state
 from headgate.decide.composite import Signal
+from headgate.decide.composite_check import resolve
+from headgate.lang.composite import parse_composite
+from headgate.model.state import State
+from headgate.model.values import Value
 from headgate.scenario.engines.play import DecideStage, ScenarioOutcome, play, run_decide
 from headgate.scenario.format import story
 from headgate.scenario.format.file import load
 from headgate.scenario.run import judge
 
-FOLDER = Path(__file__).parents[3] / "scenarios"
-FILES = [file for file in sorted(FOLDER.glob("*.yaml")) if file.stem.startswith(("oasis-", "pattern-"))]
+ROOT = Path(__file__).parents[3]
+FILES = {file.stem: file.read_text("utf-8") for file in sorted((ROOT / "scenarios").glob("oasis-*.yaml"))}
+PAGE = (ROOT / "docs" / "patterns.md").read_text("utf-8")
+PATTERNS = {part.partition("\n")[0]: part for part in re.split(r"^### ", PAGE, flags=re.MULTILINE)[1:]}
+EXAMPLES = FILES | {
+    title: re.findall(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0] for title, text in PATTERNS.items()
+}
 STREAMS = ("main", "second", "third")
 SHUFFLES = 4
 
 
-def by_arrival(file: Path) -> set[str]:
+@pytest.fixture
+def read(tmp_path: Path) -> Callable[[str], story.Scenario]:
+    """An example, as it is loaded from a file."""
+
+    def loaded(name: str) -> story.Scenario:
+        file = tmp_path / "example.yaml"
+        file.write_text(EXAMPLES[name], "utf-8")
+        return load(file)
+
+    return loaded
+
+
+def by_arrival(name: str) -> set[str]:
     """The detections that depend on arrival by design, as the file says."""
-    found = re.search(r"^# Depends on arrival by design: (.+)\.$", file.read_text("utf-8"), re.MULTILINE)
+    found = re.search(r"^# Depends on arrival by design: (.+)\.$", EXAMPLES[name], re.MULTILINE)
     return set(found[1].split(", ")) if found else set()
 
 
@@ -36,9 +58,6 @@ def is_only_arrivals(scenario: story.Scenario) -> bool:
     """Does nothing happen but that detections begin and events arrive?"""
     kinds = (story.DetectStep, story.PublishStep, story.HeartbeatStep)
     return all(isinstance(step, kinds) for step in scenario.steps)
-
-
-SHUFFLED = [file for file in FILES if is_only_arrivals(load(file))]
 
 
 def shuffled(scenario: story.Scenario, chance: random.Random) -> story.Scenario:
@@ -74,17 +93,18 @@ def signalled(outcome: ScenarioOutcome, without: set[str]) -> dict[str, list[Sig
     return {id: found for id, found in outcome.signals.items() if id not in without}
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_the_example_is_as_the_file_says(file: Path) -> None:
-    scenario = load(file)
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_example_is_as_it_says(name: str, read: Callable[[str], story.Scenario]) -> None:
+    scenario = read(name)
     outcome = run_decide(scenario)
     assert judge(scenario, outcome) == []
     assert by_machine(scenario) == outcome.signals
 
 
-@pytest.mark.parametrize("file", SHUFFLED, ids=lambda file: file.stem)
-def test_any_arrival_that_keeps_its_promises_gives_the_same(file: Path) -> None:
-    scenario, without = load(file), by_arrival(file)
+@pytest.mark.parametrize("name", [name for name in EXAMPLES if name != "oasis-late-sensor"])
+def test_any_arrival_that_keeps_its_promises_gives_the_same(name: str, read: Callable[[str], story.Scenario]) -> None:
+    scenario, without = read(name), by_arrival(name)
+    assert is_only_arrivals(scenario)
     expected = signalled(run_decide(scenario), without)
     for seed in range(SHUFFLES):
         other = shuffled(scenario, random.Random(seed))
@@ -100,20 +120,33 @@ def told(scenario: story.Scenario) -> list[tuple[str, str, object, datetime]]:
     return sorted(((e.draft.id, e.draft.type, e.draft.values, e.occurred) for e in events), key=lambda event: event[0])
 
 
-def detected(steps: Iterable[story.Step]) -> list[tuple[str, str, object]]:
+def detected(steps: Iterable[story.Step]) -> list[tuple[str, str, Mapping[str, Value]]]:
     return [(s.id, s.expression, s.bound) for s in steps if isinstance(s, story.DetectStep)]
 
 
-@pytest.mark.parametrize("file", [f for f in FILES if f.stem.endswith("-late")], ids=lambda file: file.stem)
-def test_a_late_example_tells_the_same_as_the_one_in_order(file: Path) -> None:
-    late, ordered = load(file), load(file.with_stem(file.stem.removesuffix("-late")))
+@pytest.mark.parametrize("name", [name for name in FILES if name.endswith("-late")])
+def test_a_late_example_tells_the_same_as_the_one_in_order(name: str, read: Callable[[str], story.Scenario]) -> None:
+    late, ordered = read(name), read(name.removesuffix("-late"))
     times = [step.occurred for step in ordered.steps if isinstance(step, story.PublishStep)]
     assert times == sorted(times)
     assert told(late) == told(ordered)
     assert detected(late.steps) == detected(ordered.steps)
-    without = by_arrival(file)
+    without = by_arrival(name)
     assert signalled(run_decide(late), without) == signalled(run_decide(ordered), without)
 
 
-def test_the_examples_of_the_thesis_are_there() -> None:
-    assert len([file for file in FILES if file.stem.startswith("oasis-")]) >= 16
+@pytest.mark.parametrize("name", PATTERNS)
+def test_a_pattern_of_the_page_is_the_one_that_is_run_and_nothing_is_wrong_with_it(
+    name: str, read: Callable[[str], story.Scenario]
+) -> None:
+    (shown,) = re.findall(r"^```\n(.*?)^```$", PATTERNS[name], re.MULTILINE | re.DOTALL)
+    scenario = read(name)
+    state = next_state(State(administrator=story.ADMINISTRATOR), scenario.policy)
+    for _, expression, bound in detected(scenario.steps):
+        assert parse_composite(expression) == parse_composite(shown)
+        assert resolve(parse_composite(expression), state, bound).warnings == ()
+
+
+def test_the_examples_of_the_thesis_and_ten_patterns_are_there() -> None:
+    assert len(FILES) >= 17
+    assert len(PATTERNS) == 10
