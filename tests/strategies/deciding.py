@@ -28,6 +28,8 @@ class Decider:
         """One micro-batch of about so many events of each stream."""
         ledger, log = self.domain.ledger, self.domain.log
         reached, version = self.store.reached(), ledger.version
+        # What is read is settled before it is asked how old it may be: an append may come in between.
+        ends = {stream: log.ends(stream, reached.streams.get(stream, 0), limit, version) for stream in log.tails()}
         history = any(s.history for s in ledger.subscriptions(reached.version, version).opened)
         since = 0 if history else log.oldest_version(reached.streams, version)  # as `Pipeline` does
         matcher = make_matcher(self.builder.index(since, version))
@@ -39,9 +41,8 @@ class Decider:
             if again:
                 found += decide_appends(matcher, again, DecisionWindow(reached.version, version, backfill=True))
         new: list[LogBatch] = []
-        for stream in log.tails():
-            after = reached.streams.get(stream, 0)
-            new += log.batches(stream, after, log.ends(stream, after, limit, version))
+        for stream, end in ends.items():
+            new += log.batches(stream, reached.streams.get(stream, 0), end)
         if new:
             found += decide_appends(matcher, new, DecisionWindow(reached.version, version))
         self.store.write(self.batch, version, found)
