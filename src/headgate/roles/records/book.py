@@ -108,7 +108,7 @@ class Book:
         self._strata: tuple[dict[str, Rolefile], dict[Role, int]] = {}, {}
         self._is_as_marked = True
         for record in book.records.values():
-            if record.fact:
+            if record.fact and not record.permanent:  # what is final nothing can change
                 self.interest.add(record.fact)
 
     # -- the way back -----------------------------------------------------------------------------------------

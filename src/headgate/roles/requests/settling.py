@@ -365,14 +365,21 @@ class Settling(RoleView):
                 self.made[ref] = record = self.records.record(ref)
                 if not record.permanent:  # what is false for good no longer says what it rested on
                     self.rested[ref] = record.parents
+                elif record.fact:
+                    self._look_away(record.fact)
 
     def _forget(self, dropped: Iterable[Reference]) -> None:
         for ref in dropped:
             old = self.made.pop(ref, None) or self.state.roles.records.get(ref)
             if old is not None and old.fact:
-                self.book.look_away(old.fact)
+                self._look_away(old.fact)
             if ref in self.state.roles.records:
                 self.dropped[ref] = None
+
+    def _look_away(self, fact: str) -> None:
+        """A record of a fact is gone, or false for good; another may stand for the fact since."""
+        if self.records.of_fact(fact) is None:
+            self.book.look_away(fact)
 
     def facts(self) -> model.RoleFacts:
         """What the batch makes of the role book, in an order that follows from what it is."""
