@@ -1,11 +1,9 @@
-"""The ways to a new version: what follows from the newest state, what someone asked for as it is, and a plan.
+"""The ways to a new version: what follows from the newest state, and what someone asked for as it is.
 
 Guarantees: `commit` makes changes from the very version before the one that they make, again if another came between;
 `submit` commits a given batch over whatever is newest, unless policy has changed since the version that it expects.
-Both return when every stream has the version's starting point (D7). Of a plan, what was shown is what is done: one that
-another version came before is put on that if policy is the same there and the same plan follows from it
-(docs/decisions/0041); else nothing is changed. At one gateway a principal spends at most `most` at once, and from then
-on `most` in PACE_SECONDS, evenly; past that no more than what was begun before it was spent.
+Both return when every stream has the version's starting point (D7). At one gateway a principal spends at most `most` at
+once, and from then on `most` in PACE_SECONDS, evenly; past that no more than what was begun before it was spent.
 """
 
 from __future__ import annotations
@@ -14,17 +12,15 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from typing import Final, Protocol
 
-from headgate.analysis.plan import Plan
-from headgate.model.changes import Batch, Change, Unsubscribe
+from headgate.model.changes import Batch, Change
 from headgate.model.errors import HeadgateError, TooBusy, VersionConflict
 from headgate.model.state import State
 from headgate.model.values import brief
 from headgate.node.domain import Domain, Follower
-from headgate.roles.requests.transition import transition
 
 TRIES: Final = 20
 """How often changes are made anew while others keep changing the ledger."""
@@ -107,35 +103,6 @@ class LedgerAccess:
         """Commit a batch in a principal's name; its version (`submit`)."""
         self.pace(author)
         return submit(self.domain, self.follower, Batch(author, tuple(changes), note), expect=expect, check=check)
-
-
-def plan(domain: Domain, make: Callable[[State], Sequence[Change]], note: str) -> Plan:
-    """What changes in the administrator's name would make of the newest state."""
-    before = domain.ledger.state()
-    batch = Batch(before.administrator, tuple(make(before)), note)
-    made = transition(before, batch, functions=domain.functions(before))
-    return Plan(batch, before, made.after, made.batch)
-
-
-def apply_plan(domain: Domain, made: Plan, again: Callable[[State], Plan], note: str) -> int:
-    """Commit a plan; its version. `again` plans anew, for a later version."""
-
-    def rebase(state: State) -> Batch:
-        anew = again(state).batch
-        if _lasting(anew) != _lasting(made.batch):
-            raise VersionConflict(f"another plan follows from version {state.version}")
-        return replace(anew, note=note)
-
-    try:
-        return domain.commit(replace(made.batch, note=note), expect=made.expect, rebase=rebase)
-    except VersionConflict as error:
-        whose = f", which is by `{error.author}`" if error.author is not None else ""
-        raise VersionConflict(f"{error.message}{whose}; this plan was not applied", remedy="plan again") from None
-
-
-def _lasting(batch: Batch) -> list[str]:
-    """The changes of a plan, but for the subscriptions that end with it: those come and go."""
-    return [repr(one) for one in batch.changes if not isinstance(one, Unsubscribe)]
 
 
 # -- how often --------------------------------------------------------------------------------------------------

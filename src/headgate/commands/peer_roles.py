@@ -16,9 +16,9 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, get_args
+from typing import Any, Final, TypeAlias, get_args
 
-from headgate.commands.commit import KnownState, commit, submit
+from headgate.commands.commit import Committed, KnownState, commit, submit
 from headgate.commands.role_certificates import Asker, records_of, said_place, said_role
 from headgate.commands.roles import RoleService, key_of, wrong_place
 from headgate.commands.statements import holder
@@ -27,7 +27,7 @@ from headgate.decide.deliver import is_told_everything
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
 from headgate.lang import parse_condition
-from headgate.model.changes import AddRule, Advertise, Batch, Change, WatchRecords
+from headgate.model.changes import AddRule, Advertise, Batch, Change, HearPeer, MirrorRole, WatchRecords
 from headgate.model.errors import GovernDenied, RoleDenied, RoleFailure, SubscribeDenied, TooBusy
 from headgate.model.events import Draft, Event
 from headgate.model.expressions import Argument
@@ -39,7 +39,16 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind, Value, brief, micros
 from headgate.node.domain import Domain
 from headgate.node.peers import QUESTION_SECONDS, Pair, PeerQuestion, Peers, PeerStatus, Watchers
-from headgate.roles.certificates.remote_records import Heartbeat, Message, Modified, Snapshot, word_of
+from headgate.roles.certificates.remote_records import (
+    FollowState,
+    Heartbeat,
+    Message,
+    Modified,
+    Snapshot,
+    is_fresh,
+    news,
+    word_of,
+)
 from headgate.roles.requests.audit import ALL, another_type, missing_types
 
 
@@ -235,6 +244,62 @@ def _notice(author: str, type: str, pair: Pair, message: Message, own: dict[str,
     common = {"watcher": watcher, "service": service, "epoch": message.epoch, "number": message.number}
     id = f"{message.epoch}.{message.number} {watcher}{more}"
     return Draft(id, author, type, {**common, **own}, f"{SOURCE} {service}")
+
+
+# -- what other domains say of theirs -------------------------------------------------------------------------
+
+Commit: TypeAlias = Callable[[Callable[[State], Sequence[Change]], str], Committed]
+"""Commits what follows from the newest state (`commit`)."""
+
+
+def hear_peer(
+    ledger: Commit,
+    peer_in: Callable[[State], Peer],
+    known: FollowState,
+    states: Mapping[Reference, bool | None],
+    *,
+    clock: Callable[[], datetime],
+    note: str,
+    sign: bool = False,
+) -> State:
+    """Bring the ledger to what a service has said of its records; the state from then on.
+
+    What is too old to be believed only takes away. A sign of life without news makes a version only if it is asked for:
+    gateways keep the time of the last one beside the ledger.
+    """
+
+    def make(state: State) -> list[Change]:
+        peer, now = peer_in(state), clock()
+        believed = states
+        if not is_fresh(peer, known.heard, now):
+            believed = {ref: truth for ref, truth in states.items() if truth is False}
+        changed = news(state.roles, peer.name, believed)
+        if not changed and not sign:
+            return []
+        return [HearPeer(peer.name, max(peer.number, known.number), changed, known.heard or now)]
+
+    return ledger(make, note).state
+
+
+def mirror_roles(
+    ledger: Commit,
+    peer_in: Callable[[State], Peer],
+    roles: Sequence[MirrorRole],
+    heard: datetime | None,
+    *,
+    clock: Callable[[], datetime],
+    note: str,
+) -> State:
+    """Let roles of a service count here that it has just confirmed, as one version; the state from then on."""
+
+    def make(state: State) -> list[Change]:
+        peer, now = peer_in(state), clock()
+        changes: list[Change] = [replace(one, at=now) for one in roles]
+        if heard is not None and (peer.heard is None or peer.heard < heard):
+            changes.insert(0, HearPeer(peer.name, peer.number, {}, heard))
+        return changes
+
+    return ledger(make, note).state
 
 
 # -- roles of other domains, shown here -----------------------------------------------------------------------

@@ -8,6 +8,8 @@ Leaves out: reading deliveries.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
@@ -34,16 +36,7 @@ def subscribe(ledger: LedgerAccess, wanted: Subscription, *, most: int) -> tuple
     ledger.follower.refresh()  # another gateway may have made it and lost the answer
     old = ledger.follower.subscription(wanted.id)
     if old is None:
-
-        def check(state: State) -> None:
-            held = sum(1 for one in state.subscriptions.values() if one.principal == wanted.principal)
-            if held >= most:
-                raise TooMany(
-                    f"you have {held} subscriptions", remedy="end some; `limits.subscriptions_per_principal` is full"
-                )
-
-        check(ledger.state)  # who has too many makes nobody wait for the ledger
-        ledger.change(wanted.principal, [Subscribe(wanted)], check=check)
+        subscribe_together(ledger, wanted.principal, [wanted], most=most)
         return _own(ledger, wanted.principal, wanted.id), True
     if replace(wanted, first=old.first, origin=old.origin) != old:
         id = local_id(wanted.principal, wanted.id) or wanted.id
@@ -54,9 +47,24 @@ def subscribe(ledger: LedgerAccess, wanted: Subscription, *, most: int) -> tuple
     return old, False
 
 
-def unsubscribe(ledger: LedgerAccess, principal: str, name: str) -> None:
-    """End a subscription, by the ledger's name for it."""
-    ledger.change(principal, [Unsubscribe(_own(ledger, principal, name).id)])
+def subscribe_together(ledger: LedgerAccess, author: str, wanted: Sequence[Subscription], *, most: int) -> None:
+    """Make new subscriptions as one version, all or none; nobody has more than `most`."""
+
+    def check(state: State) -> None:
+        for principal, new in Counter(one.principal for one in wanted).items():
+            held = sum(1 for one in state.subscriptions.values() if one.principal == principal)
+            if held + new > most:
+                raise TooMany(
+                    f"you have {held} subscriptions", remedy="end some; `limits.subscriptions_per_principal` is full"
+                )
+
+    check(ledger.state)  # who has too many makes nobody wait for the ledger
+    ledger.change(author, map(Subscribe, wanted), check=check)
+
+
+def unsubscribe(ledger: LedgerAccess, principal: str, *names: str) -> None:
+    """End subscriptions as one version, by the ledger's names for them."""
+    ledger.change(principal, [Unsubscribe(_own(ledger, principal, name).id) for name in names])
 
 
 def known_subscription(ledger: LedgerAccess, principal: str, id: str) -> Subscription | None:

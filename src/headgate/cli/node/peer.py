@@ -20,8 +20,8 @@ from headgate.cli.policy.policy import confirm, describe
 from headgate.cli.shared.common import data_directory, group, read_bytes, utc_now, writing
 from headgate.cli.shared.options import DomainOption, Json, argument, option
 from headgate.cli.shared.rendering import count_of, print_json, say, say_section, show_table
-from headgate.commands.commit import plan
 from headgate.commands.peer_roles import allowing
+from headgate.commands.policy import plan
 from headgate.lang.render import render_condition
 from headgate.model.changes import AddRule, Change, DeclarePrincipal, RemovePeer, SetKey, SetPeer
 from headgate.model.errors import AlreadyExists, NotFound, UnknownName

@@ -26,7 +26,7 @@ from headgate.cli.shared import rendering
 from headgate.cli.shared.common import data_directory, err, group, open_domain
 from headgate.cli.shared.options import Json, PolicyDomain, RunPython, argument, option
 from headgate.cli.shared.rendering import MOST, count_of, joined, names, print_json, say, say_section, show_table
-from headgate.commands.commit import apply_plan
+from headgate.commands.policy import apply_plan
 from headgate.decide.truth import PredicateFunction
 from headgate.decide.views import view
 from headgate.lang.render import render_condition, render_membership, render_role

@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from headgate.commands import event_types, explaining
 from headgate.commands import subscriptions as subscribing
+from headgate.commands.policy import change_policy
 from headgate.commands.sessions import Caller
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
 from headgate.decide.deliver import is_told_everything
@@ -380,7 +381,7 @@ async def change(call: Call, body: wire.BatchRequest) -> wire.BatchAnswer:
     """Change policy, as one batch."""
     ledger = call.gateway.ledger
     changes = await call.gateway.reader.changes(ledger.state, call.principal, body.changes)
-    version = await call.run(ledger.change, call.principal, changes, body.note, expect=body.expect)
+    version = await call.run(change_policy, ledger, call.principal, changes, body.note, expect=body.expect)
     return wire.BatchAnswer(version, 0 if body.expect is None else version - 1 - body.expect)
 
 

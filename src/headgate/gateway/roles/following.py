@@ -24,7 +24,7 @@ import signal
 import sys
 import threading
 from base64 import b32encode
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -38,10 +38,10 @@ from headgate.client.aio import Client, connect
 from headgate.client.errors import Gap, Unreachable, unexpected
 from headgate.client.gateways import Patience
 from headgate.client.subscription import Delivery, Subscription
-from headgate.commands.commit import commit
-from headgate.commands.peer_roles import NOTICE, ClaimedRecord, wanted
+from headgate.commands.commit import Committed, commit
+from headgate.commands.peer_roles import NOTICE, ClaimedRecord, hear_peer, mirror_roles, wanted
 from headgate.commands.role_certificates import said_role
-from headgate.model.changes import Change, HearPeer, MirrorRole
+from headgate.model.changes import Change, MirrorRole
 from headgate.model.errors import BadConfig, BadDefinition, HeadgateError, RoleDenied, StaleList, UnknownType
 from headgate.model.limits import MAX_MESSAGES, MAX_PEERS, MAX_READ_RECORDS
 from headgate.model.roles import Peer, Reference, reference_text
@@ -252,19 +252,8 @@ class Following:
         """Commit what differs; the state from then on, or None if nothing has changed on either side."""
         if self._home.state().roles is self._settled:
             return None
-        return self._home.commit(self._differing, f"{self.peer.name} was heard")
-
-    def _differing(self, state: State, now: datetime) -> list[Change]:
-        """What was told and is not known; what is too old to be believed only takes away."""
-        peer = self._checked(state)
-        states: Mapping[Reference, bool | None] = self._told
-        if not remote.is_fresh(peer, self._known.heard, now):
-            states = {ref: truth for ref, truth in states.items() if truth is False}
-        changed = remote.news(state.roles, peer.name, states)
-        if not changed:
-            return []
-        heard = self._known.heard or now
-        return [HearPeer(peer.name, max(peer.number, self._known.number), changed, heard)]
+        home, note = self._home, f"{self.peer.name} was heard"
+        return hear_peer(home.commit, self._checked, self._known, self._told, clock=home.clock, note=note)
 
     def _checked(self, state: State) -> Peer:
         peer = state.roles.peers.get(self.peer.name)
@@ -343,20 +332,22 @@ class Following:
         if read.epoch == known.epoch and read.number <= known.number:
             at = min(read.at, now)
             self._known = known = replace(known, heard=at if known.heard is None else max(known.heard, at))
-        heard = known.heard
-
-        def make(state: State, at: datetime) -> list[Change]:
-            peer = self._checked(state)
-            changes: list[Change] = []
-            if heard is not None and (peer.heard is None or peer.heard < heard):
-                changes.append(HearPeer(peer.name, peer.number, {}, heard))
-            for one in roles:
-                said = peer.name, one.role, one.args, question.principal, one.record, read.states.get(one.record)
-                changes.append(MirrorRole(self._id(one.role), *said, at, one.instance))
-            return changes
-
-        note = f"{question.principal} shows roles of {self.peer.name}"
-        state = await asyncio.to_thread(self._home.commit, make, note)
+        mirrors = [
+            MirrorRole(
+                id=self._id(one.role), peer=self.peer.name, role=one.role, args=one.args, holder=question.principal,
+                remote=one.record, state=read.states.get(one.record), at=now, instance=one.instance,
+            )
+            for one in roles
+        ]  # fmt: skip
+        state = await asyncio.to_thread(
+            mirror_roles,
+            self._home.commit,
+            self._checked,
+            mirrors,
+            known.heard,
+            clock=self._home.clock,
+            note=f"{question.principal} shows roles of {self.peer.name}",
+        )
         for one in roles:
             self._told[one.record] = read.states.get(one.record)
         self._settled = None
@@ -402,10 +393,10 @@ class Home:
         self.ledger.refresh()
         return self.ledger.state
 
-    def commit(self, make: Callable[[State, datetime], Sequence[Change]], note: str) -> State:
+    def commit(self, make: Callable[[State], Sequence[Change]], note: str) -> Committed:
         """Commit what follows from the newest state, in the domain's own name; nothing makes no version."""
         with self._lock:
-            return commit(self.domain, self.ledger, lambda state: make(state, self.clock()), note).state
+            return commit(self.domain, self.ledger, make, note)
 
     def close(self) -> None:
         """Let go of the files."""

@@ -14,23 +14,25 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from headgate.commands import event_types
-from headgate.commands.commit import LedgerAccess
+from headgate.commands.commit import LedgerAccess, commit
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.expiry import StandingClock
+from headgate.commands.peer_roles import hear_peer, mirror_roles
+from headgate.commands.policy import change_policy
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.commands.role_certificates import Asker, RoleCertificates
 from headgate.commands.roles import RoleService
 from headgate.commands.statements import Authority
-from headgate.commands.subscriptions import subscribe, unsubscribe
+from headgate.commands.subscriptions import subscribe, subscribe_together, unsubscribe
 from headgate.model import changes
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import Batch
-from headgate.model.errors import BadDefinition, HeadgateError, NotFound, RoleDenied
+from headgate.model.errors import BadDefinition, HeadgateError, NotFound, RoleDenied, UnknownName
 from headgate.model.events import Draft, Event
 from headgate.model.roles import RoleBook
 from headgate.model.state import State
@@ -39,6 +41,7 @@ from headgate.model.values import EPOCH
 from headgate.node.domain import Domain, Follower
 from headgate.node.statement_register import StatementRegister
 from headgate.pipeline.paths import POINTS
+from headgate.roles.certificates.remote_records import FollowState
 from headgate.scenario.engines.play import (
     Got,
     LocalStage,
@@ -154,8 +157,8 @@ class DomainStage(LocalStage):
         return self.events[-1]
 
     def commit(self, batch: Batch) -> None:
-        """The next version."""
-        self.ledger.change(batch.author, batch.changes, batch.note)
+        """The next version, as someone asks for it."""
+        change_policy(self.ledger, batch.author, batch.changes, batch.note)
 
     def expire(self, at: datetime) -> None:  # noqa: ARG002 - the clock says it
         """The domain lets fall what has ended; a moment of the story is a version, even if nothing has."""
@@ -179,14 +182,20 @@ class DomainStage(LocalStage):
             match step, batch.changes:
                 case story.ConnectStep(), _:
                     self.connect(step)
-                case story.RoleStep(), [changes.MirrorRole()]:
+                case story.ChangeStep(), _:
                     self.commit(batch)
+                case story.SubscribeStep(), [changes.Subscribe(wanted)] if wanted.id not in self.state().subscriptions:
+                    subscribe(self.ledger, wanted, most=_UNPACED)
+                case story.SubscribeStep(), _:
+                    together = [one.change().subscription for one in step.subscriptions]
+                    subscribe_together(self.ledger, batch.author, together, most=_UNPACED)
+                case story.UnsubscribeStep(), _:
+                    with not_found_as(UnknownName):
+                        unsubscribe(self.ledger, batch.author, step.id, *step.others)
+                case _, [changes.MirrorRole() | changes.HearPeer() as told]:
+                    hear_of_peer(self.domain, self.follower, told, self.clock)
                 case story.RoleStep(), [request]:
                     self._ask(request, self.state().roles)
-                case _, [changes.Subscribe(wanted)] if wanted.id not in self.state().subscriptions:
-                    subscribe(self.ledger, wanted, most=_UNPACED)
-                case _, [changes.Unsubscribe(id)] if id in self.state().subscriptions:
-                    unsubscribe(self.ledger, batch.author, id)
                 case _, [changes.Advertise(principal, name)]:
                     event_types.advertise(self.ledger, principal, name)
                 case _, [changes.Unadvertise(principal, name)]:
@@ -268,6 +277,21 @@ class DomainStage(LocalStage):
         if book.credential(id) is not None:
             raise BadDefinition(f"`{id}` already names a membership or election", remedy="choose another id")
         self._new_id = id
+
+
+def hear_of_peer(
+    domain: Domain, follower: Follower, told: changes.MirrorRole | changes.HearPeer, clock: Callable[[], datetime]
+) -> None:
+    """Take up what a service of another domain says, as the process does that follows it."""
+    ledger, peer = partial(commit, domain, follower), told.peer
+    match told:
+        case changes.MirrorRole(holder=holder):
+            note = f"{holder} shows roles of {peer}"
+            mirror_roles(ledger, lambda state: state.roles.peers[peer], [told], None, clock=clock, note=note)
+        case changes.HearPeer(_, number, states, heard):
+            known, note = FollowState(number=number, heard=heard), f"{peer} was heard"
+            # That process would keep beside the ledger when the peer was heard.
+            hear_peer(ledger, lambda state: state.roles.peers[peer], known, states, clock=clock, note=note, sign=True)
 
 
 class SparkStage(DomainStage):

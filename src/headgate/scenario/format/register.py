@@ -361,11 +361,11 @@ class StoryRegister:
         """Such a service is heard again, and says all that it has to say."""
         self.silent.pop(peer.name, None)
         states = {record: state for (of, record), state in self.records.items() if of == peer.name}
-        return SetPeer(peer), self._message(peer.name, states)
+        return (self._message(peer.name, states, _ALL_THE_TIME),)
 
-    def _message(self, peer: str, states: Mapping[Reference, bool]) -> HearPeer:
+    def _message(self, peer: str, states: Mapping[Reference, bool], heard: datetime | None = None) -> HearPeer:
         self.messages += 1
-        return HearPeer(peer, self.messages, states, self.clock)
+        return HearPeer(peer, self.messages, states, heard or self.clock)
 
 
 def _argument(node: YamlNode, typed: bool) -> Argument:

@@ -14,7 +14,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -34,10 +34,11 @@ from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.rights import Action, Rule
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, conform
-from headgate.node.domain import Domain
+from headgate.node.domain import Domain, Follower
 from headgate.scenario.engines.node_engine.served_node import MAIN, ServedNode
 from headgate.scenario.engines.node_engine.story_keys import AuditNames, IssuedCredentials, StoryKeys, StoryVersions
 from headgate.scenario.engines.play import Got, StoryPipeline, not_found_as, turned_roles, wrong
+from headgate.scenario.engines.spark_engine import hear_of_peer
 from headgate.scenario.format import story
 
 _LOOK_SECONDS: Final = 0.01
@@ -204,10 +205,14 @@ class NodeWorld:
 
     def _heard_of_peers(self, step: story.CommitStep) -> None:
         """Put what a service of another domain says into the ledger, as the process does that follows it."""
-        batch = step.batch(self.state())
-        self._domain.commit(replace(batch, author=self._keys.administrator))
-        if isinstance(step, story.RoleStep) and isinstance(step.request, changes.MirrorRole):
-            self._credentials.add(step.request.id, step.request.id)
+        match step.batch(self.state()).changes:
+            case [changes.HearPeer() | changes.MirrorRole() as told]:
+                with closing(Follower(self._domain)) as follower:
+                    hear_of_peer(self._domain, follower, told, lambda: self._node.clock.now)
+                if isinstance(told, changes.MirrorRole):
+                    self._credentials.add(told.id, told.id)
+            case others:
+                self._domain.commit(changes.Batch(self._keys.administrator, others))
 
     # -- roles --------------------------------------------------------------------------------------------------
 
