@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, assert_never
 
 from headgate.decide import composite as meaning
 from headgate.decide.blocks import Group as BlockGroup
@@ -23,6 +23,7 @@ from headgate.decide.composite import FOREVER, Environment, Occurrence, Signal
 from headgate.model import composite as model
 from headgate.model.composite import Composite
 from headgate.model.expressions import Constant, Variable
+from headgate.model.limits import MAX_CONTRIBUTORS
 from headgate.model.values import Value, compare
 
 if TYPE_CHECKING:
@@ -117,26 +118,79 @@ def types_in(c: Composite) -> frozenset[str]:
     return frozenset(template.type for template in model.templates(c))
 
 
+# -- signals ----------------------------------------------------------------------------------------------------
+
+
+class EventPlace(NamedTuple):
+    """Where an event is, and the version at which it was decided."""
+
+    stream: str
+    seq: int
+    version: int
+
+
+EARLIER: Final = EventPlace("", 0, 0)
+"""Stands for more events than are told apart."""
+
+Because: TypeAlias = Any
+"""Events that led to something: None, an `EventPlace`, or a pair of such."""
+
+
+class Traced(Signal):
+    """A signal, with the events that led to it; by which of several ways it came is no difference."""
+
+    because: Because
+
+
+def traced(time: datetime, env: Environment, because: Because) -> Traced:
+    """A signal with the events that led to it."""
+    made = Traced(time, env)
+    made.because = because
+    return made
+
+
+def contributors(because: Because) -> list[EventPlace]:
+    """The events that led to a signal, each once, in order of place; at most MAX_CONTRIBUTORS, and then `EARLIER`."""
+    found: set[EventPlace] = set()
+    left = [because]
+    while left:
+        one = left.pop()
+        if isinstance(one, EventPlace):
+            if len(found) >= MAX_CONTRIBUTORS:
+                return sorted({*found, EARLIER})
+            found.add(one)
+        elif one is not None:
+            left += one
+    return sorted(found)
+
+
 # -- beads ------------------------------------------------------------------------------------------------------
+
+
+class Begun(NamedTuple):
+    """How an evaluation begins: by what, when, with which environment, and what led to it."""
+
+    parent: Bead | None
+    start: datetime
+    env: Environment
+    because: Because = None
 
 
 class Bead:
     """One evaluation: of a part of the expression, from a start, with an environment."""
 
-    __slots__ = ("alive", "env", "machine", "number", "parent", "start")
+    __slots__ = ("alive", "because", "env", "machine", "number", "parent", "start")
 
-    def __init__(self, machine: Machine, parent: Bead | None, start: datetime, env: Environment) -> None:
+    def __init__(self, machine: Machine, begun: Begun) -> None:
         self.machine = machine
-        self.parent = parent
-        self.start = start
-        self.env = env
+        self.parent, self.start, self.env, self.because = begun
         self.alive = True
         self.number = machine.counted()
 
     def begin(self) -> None:
         """Look for what is there already, start other beads."""
 
-    def receive(self, child: Bead, signal: Signal) -> None:
+    def receive(self, child: Bead, signal: Traced) -> None:
         """A bead that this one started has signalled."""
 
     def finished(self, child: Bead, at: datetime) -> None:
@@ -153,7 +207,7 @@ class Bead:
     def gate(self) -> None:
         """A time that it waits for has become certain."""
 
-    def emit(self, signal: Signal) -> None:
+    def emit(self, signal: Traced) -> None:
         """Signal, to whatever started this bead."""
         self.machine.under_way.append((self, signal))
 
@@ -196,25 +250,16 @@ class TemplateBead(Bead):
 
     __slots__ = ("always", "best", "found", "key", "rows_due", "seen", "waits")
 
-    def __init__(
-        self,
-        machine: Machine,
-        parent: Bead | None,
-        start: datetime,
-        env: Environment,
-        waits: TemplateWaits,
-        *,
-        always: bool,
-    ) -> None:
-        super().__init__(machine, parent, start, env)
+    def __init__(self, machine: Machine, begun: Begun, waits: TemplateWaits, *, always: bool) -> None:
+        super().__init__(machine, begun)
         self.waits = waits
         self.always = always
         self.best = FOREVER
-        self.found: list[Signal] = []
+        self.found: list[Traced] = []
         self.seen: set[Signal] = set()
         self.rows_due = False
         if waits.names:
-            bound = dict(env)
+            bound = dict(self.env)
             self.key = tuple([bound[name] for name in waits.names])
         else:
             self.key = _NONE
@@ -237,13 +282,13 @@ class TemplateBead(Bead):
             return
         env = self.waits.bind(one, self.env)
         if env is not None:
-            self._matched(Signal(one.time, env))
+            self._matched(traced(one.time, env, (self.because, place_of(one))))
 
     def _match(self, one: Occurrence, at: datetime) -> None:
-        for signal in meaning.matched(self.waits.template, one, at, self.env):
-            self._matched(signal)
+        for time, env in meaning.matched(self.waits.template, one, at, self.env):
+            self._matched(traced(time, env, (self.because, place_of(one))))
 
-    def _matched(self, signal: Signal) -> None:
+    def _matched(self, signal: Traced) -> None:
         if self.always:
             if signal not in self.seen:
                 self.seen.add(signal)
@@ -281,9 +326,10 @@ class TemplateBead(Bead):
         due = self.start if self.rows_due else FOREVER
         return min(self.best, due, max(self.start, self.machine.horizon_of(self.waits.template.type)))
 
-    def prune(self, horizon: datetime) -> None:
-        """Forget signals that cannot come again."""
+    def prune(self, horizon: datetime) -> bool:
+        """Forget signals that cannot come again; are any left?"""
         self.seen = {signal for signal in self.seen if signal.time >= horizon}
+        return bool(self.seen)
 
     def leave(self) -> None:
         there = self.waits.beads.get(self.key)
@@ -293,28 +339,36 @@ class TemplateBead(Bead):
                 del self.waits.beads[self.key]
 
 
+def fields_of(bead: Bead) -> tuple[str, ...]:
+    """The names of what a bead consists of, but for the machine."""
+    return _fields(type(bead).__mro__)
+
+
+@cache
+def _fields(classes: tuple[type[Any], ...]) -> tuple[str, ...]:
+    every = (name for one in classes for name in getattr(one, "__slots__", ()))
+    return tuple(sorted(name for name in every if name != "machine"))
+
+
+def place_of(one: Occurrence) -> EventPlace:
+    """Where an event is."""
+    return EventPlace(one.stream, one.seq, one.state.version)
+
+
 class TimerBead(Bead):
     """Waits for a time; on the right side of a `-` it is known beforehand."""
 
     __slots__ = ("foreseen", "signal", "timer")
 
-    def __init__(
-        self,
-        machine: Machine,
-        parent: Bead | None,
-        start: datetime,
-        env: Environment,
-        timer: model.Timer,
-        *,
-        foreseen: bool,
-    ) -> None:
-        super().__init__(machine, parent, start, env)
+    def __init__(self, machine: Machine, begun: Begun, timer: model.Timer, *, foreseen: bool) -> None:
+        super().__init__(machine, begun)
         self.timer = timer
         self.foreseen = foreseen
-        self.signal: Signal | None = None
+        self.signal: Traced | None = None
 
     def begin(self) -> None:
-        self.signal = next(meaning.fired(self.timer, self.start, self.env), None)
+        for time, env in meaning.fired(self.timer, self.start, self.env):
+            self.signal = traced(time, env, self.because)
         if self.signal is None:
             self.end(self.start)
         elif self.foreseen:
@@ -343,7 +397,7 @@ class NullBead(Bead):
     __slots__ = ()
 
     def begin(self) -> None:
-        self.emit(Signal(self.start, self.env))
+        self.emit(traced(self.start, self.env, self.because))
         self.end(self.start)
 
 
@@ -352,22 +406,20 @@ class JoiningBead(Bead):
 
     __slots__ = ("foreseen", "given", "last", "open")
 
-    def __init__(
-        self, machine: Machine, parent: Bead | None, start: datetime, env: Environment, *, foreseen: bool
-    ) -> None:
-        super().__init__(machine, parent, start, env)
+    def __init__(self, machine: Machine, begun: Begun, *, foreseen: bool) -> None:
+        super().__init__(machine, begun)
         self.foreseen = foreseen
         self.open: dict[int, Bead] = {}
         self.given: set[Signal] = set()
-        self.last = start
+        self.last = self.start
 
-    def start_below(self, c: Composite, at: datetime, env: Environment) -> Bead:
+    def start_below(self, c: Composite, at: datetime, env: Environment, because: Because) -> Bead:
         """Start an evaluation."""
-        bead = self.machine.start(c, self, at, env, foreseen=self.foreseen)
+        bead = self.machine.start(c, Begun(self, at, env, because), foreseen=self.foreseen)
         self.open[bead.number] = bead
         return bead
 
-    def pass_on(self, signal: Signal) -> bool:
+    def pass_on(self, signal: Traced) -> bool:
         """Signal it, unless that was done; was it new?"""
         if signal in self.given:
             return False
@@ -388,10 +440,11 @@ class JoiningBead(Bead):
     def children(self) -> Iterable[Bead]:
         return self.open.values()
 
-    def prune(self, horizon: datetime) -> None:
-        """Forget what cannot come again."""
+    def prune(self, horizon: datetime) -> bool:
+        """Forget what cannot come again; is anything left?"""
         if not self.machine.has_blocks:
             self.given = {signal for signal in self.given if signal.time >= horizon}
+        return bool(self.given)
 
 
 class SequenceBead(JoiningBead):
@@ -399,18 +452,18 @@ class SequenceBead(JoiningBead):
 
     __slots__ = ("first", "part", "shift")
 
-    def __init__(self, *started: Any, part: model.Sequence, foreseen: bool) -> None:
-        super().__init__(*started, foreseen=foreseen)
+    def __init__(self, machine: Machine, begun: Begun, part: model.Sequence, *, foreseen: bool) -> None:
+        super().__init__(machine, begun, foreseen=foreseen)
         self.part = part
         self.first: Bead | None = None
         self.shift = self.machine.shift(part.left, part.right, part.probability)
 
     def begin(self) -> None:
-        self.first = self.start_below(self.part.left, self.start, self.env)
+        self.first = self.start_below(self.part.left, self.start, self.env, self.because)
 
-    def receive(self, child: Bead, signal: Signal) -> None:
+    def receive(self, child: Bead, signal: Traced) -> None:
         if child is self.first:
-            self.start_below(self.part.right, signal.time + self.shift, signal.environment)
+            self.start_below(self.part.right, signal.time + self.shift, signal.environment, signal.because)
         else:
             self.pass_on(signal)
 
@@ -430,15 +483,15 @@ class EitherBead(JoiningBead):
 
     __slots__ = ("part",)
 
-    def __init__(self, *started: Any, part: model.Either, foreseen: bool) -> None:
-        super().__init__(*started, foreseen=foreseen)
+    def __init__(self, machine: Machine, begun: Begun, part: model.Either, *, foreseen: bool) -> None:
+        super().__init__(machine, begun, foreseen=foreseen)
         self.part = part
 
     def begin(self) -> None:
         for side in (self.part.left, self.part.right):
-            self.start_below(side, self.start, self.env)
+            self.start_below(side, self.start, self.env, self.because)
 
-    def receive(self, child: Bead, signal: Signal) -> None:  # noqa: ARG002
+    def receive(self, child: Bead, signal: Traced) -> None:  # noqa: ARG002
         self.pass_on(signal)
 
 
@@ -447,8 +500,8 @@ class WheneverBead(JoiningBead):
 
     __slots__ = ("part", "starts")
 
-    def __init__(self, *started: Any, part: model.Whenever, foreseen: bool) -> None:
-        super().__init__(*started, foreseen=foreseen)
+    def __init__(self, machine: Machine, begun: Begun, part: model.Whenever, *, foreseen: bool) -> None:
+        super().__init__(machine, begun, foreseen=foreseen)
         self.part = part
         self.starts: set[datetime] = set()
 
@@ -457,9 +510,9 @@ class WheneverBead(JoiningBead):
 
     def _again(self, at: datetime) -> None:
         self.starts.add(at)
-        self.start_below(self.part.of, at, self.env)
+        self.start_below(self.part.of, at, self.env, self.because)
 
-    def receive(self, child: Bead, signal: Signal) -> None:  # noqa: ARG002
+    def receive(self, child: Bead, signal: Traced) -> None:  # noqa: ARG002
         if self.pass_on(signal) and signal.time not in self.starts:
             self._again(signal.time)
 
@@ -469,11 +522,12 @@ class WheneverBead(JoiningBead):
             seen |= self.machine.would_signal(self.part, at, self.env)
         return seen
 
-    def prune(self, horizon: datetime) -> None:
-        """Forget what cannot come again."""
-        super().prune(horizon)
+    def prune(self, horizon: datetime) -> bool:
+        """Forget what cannot come again; is anything left?"""
+        left = super().prune(horizon)
         if not self.machine.has_blocks:
             self.starts = {at for at in self.starts if at >= horizon}
+        return left or bool(self.starts)
 
 
 class WithoutBead(Bead):
@@ -481,32 +535,24 @@ class WithoutBead(Bead):
 
     __slots__ = ("foreseen", "kill", "left", "left_over", "part", "right", "shift", "waiting")
 
-    def __init__(
-        self,
-        machine: Machine,
-        parent: Bead | None,
-        start: datetime,
-        env: Environment,
-        part: model.Without,
-        *,
-        foreseen: bool,
-    ) -> None:
-        super().__init__(machine, parent, start, env)
+    def __init__(self, machine: Machine, begun: Begun, part: model.Without, *, foreseen: bool) -> None:
+        super().__init__(machine, begun)
         self.part = part
         self.foreseen = foreseen
         self.kill = FOREVER
         self.left: Bead | None = None
         self.right: Bead | None = None
         self.left_over: datetime | None = None
-        self.waiting: dict[Signal, datetime] = {}
+        self.waiting: dict[Traced, datetime] = {}
         """Signals of the left side, with the clock when they were received."""
         self.shift = machine.shift(part.left, part.right, part.probability)
 
     def begin(self) -> None:
-        self.right = self.machine.start(self.part.right, self, self.start, self.env, foreseen=True)
-        self.left = self.machine.start(self.part.left, self, self.start, self.env, foreseen=self.foreseen)
+        below = Begun(self, self.start, self.env, self.because)
+        self.right = self.machine.start(self.part.right, below, foreseen=True)
+        self.left = self.machine.start(self.part.left, below, foreseen=self.foreseen)
 
-    def receive(self, child: Bead, signal: Signal) -> None:
+    def receive(self, child: Bead, signal: Traced) -> None:
         if child is self.left:
             if signal not in self.waiting:
                 self.waiting[signal] = self.machine.clock
@@ -591,29 +637,29 @@ class WithoutBead(Bead):
 class BlockBead(Bead):
     """A block: what its expressions signal enters its queues at the end of the moment."""
 
-    __slots__ = ("arrived", "block", "groups", "last", "open", "over")
+    __slots__ = ("arrived", "block", "entered", "groups", "last", "open", "over")
 
-    def __init__(
-        self, machine: Machine, parent: Bead | None, start: datetime, env: Environment, block: model.Block
-    ) -> None:
-        super().__init__(machine, parent, start, env)
+    def __init__(self, machine: Machine, begun: Begun, block: model.Block) -> None:
+        super().__init__(machine, begun)
         self.block = block
         self.groups: dict[tuple[Value, ...], BlockGroup] = {}
         if not block.by:
-            self.groups[()] = BlockGroup(block, env, start)
+            self.groups[()] = BlockGroup(block, self.env, self.start)
         self.open: dict[int, tuple[int, Bead]] = {}
-        self.arrived: list[tuple[Signal, int]] = []
+        self.arrived: list[tuple[Traced, int]] = []
+        self.entered: dict[tuple[Value, ...], dict[EventPlace, None]] = {}
+        """The events that led to what entered the queues, on which all that is accepted may rest."""
         self.over: dict[int, datetime] = {}
         """The queues that have ended and not been told so, with when."""
-        self.last = start
+        self.last = self.start
 
     def begin(self) -> None:
         for at, queue in enumerate(self.block.queues):
-            bead = self.machine.start(queue.of, self, self.start, self.env, foreseen=False)
+            bead = self.machine.start(queue.of, Begun(self, self.start, self.env, self.because), foreseen=False)
             self.open[bead.number] = at, bead
         self.machine.run_later(self)
 
-    def receive(self, child: Bead, signal: Signal) -> None:
+    def receive(self, child: Bead, signal: Traced) -> None:
         self.arrived.append((signal, self.open[child.number][0]))
         self.machine.run_later(self)
 
@@ -641,6 +687,9 @@ class BlockBead(Bead):
                 group = self.groups[name] = BlockGroup(self.block, self.env, self.start)
             group.promise(frontiers)
             group.insert(at, signal)
+            entered = self.entered.setdefault(name, {})
+            if len(entered) <= MAX_CONTRIBUTORS:
+                entered |= dict.fromkeys(contributors(signal.because))
             self.machine.wait(sources(self.block.queues[at].of), signal.time, self)
         for group in self.groups.values():
             group.promise(frontiers)
@@ -650,9 +699,9 @@ class BlockBead(Bead):
             for group in self.groups.values():
                 group.finish(at, ended)
         self.over.clear()
-        for group in self.groups.values():
-            for signal in group.take():
-                self.emit(signal)
+        for name, group in self.groups.items():
+            for time, env in group.take():
+                self.emit(traced(time, env, (self.because, tuple(self.entered.get(name, ())))))
                 self.machine.look_again(self.parent)
             self.machine.reports += group.take_reports()
         if not self.open or (not self.block.by and self.groups[()].killed):

@@ -13,11 +13,12 @@ At a moment the signals that follow from what arrived are passed on first, witho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from heapq import heappop, heappush
-from itertools import count
+from heapq import heapify, heappop, heappush
+from io import BytesIO
 from typing import Any, Final, assert_never
 
 from headgate.decide import composite as meaning
@@ -25,13 +26,30 @@ from headgate.decide.blocks import Moment, SourceFacts, expanded, quantile
 from headgate.decide.composite import FOREVER, Environment, Occurrence, Signal
 from headgate.model import composite as model
 from headgate.model.composite import Composite
-from headgate.model.errors import LimitReached
+from headgate.model.errors import Damaged, LimitReached
 from headgate.model.limits import MAX_BEADS, MAX_KEPT
+from headgate.model.state import State
 from headgate.model.values import EPOCH, Value
 from headgate.pipeline.detect import beads
-from headgate.pipeline.detect.beads import Bead, BlockBead, TemplateWaits, WithoutBead, parts_of, types_in
+from headgate.pipeline.detect.beads import (
+    Bead,
+    Begun,
+    BlockBead,
+    TemplateWaits,
+    Traced,
+    WithoutBead,
+    parts_of,
+    types_in,
+)
 
 _NONE: Final[tuple[Any, ...]] = ()
+FORMAT: Final = 1
+"""Of machines as bytes."""
+
+_REMEMBERED: Final = (
+    "beads", "reports", "_rows", "_next", "_gates", "_clocks", "_kept", "_prune_at", "_given", "_started", "_root",
+    "_first_beads", "_prunable",
+)  # fmt: skip
 
 
 class _Kept(meaning.Complete):
@@ -51,32 +69,83 @@ class _Kept(meaning.Complete):
         return None
 
 
+class Horizons:
+    """What sources have promised, and the clock: for all machines to which the same sources matter."""
+
+    def __init__(self, sources: Mapping[str, SourceFacts]) -> None:
+        self.sources = dict(sources)
+        self.clock = EPOCH
+        self._promises: dict[str, datetime] = {}
+        self._least: dict[str | None, datetime] = {}
+
+    def declare(self, source: str, facts: SourceFacts, horizon: datetime) -> None:
+        """A source that begins later, above all that was taken for certain."""
+        if source not in self.sources:
+            self.sources[source] = facts
+            self._promises[source] = horizon
+            self._least.clear()
+
+    def renew(self, sources: Mapping[str, SourceFacts]) -> None:
+        """These are the sources now; what they have promised still counts."""
+        self.sources = dict(sources)
+        self._least.clear()
+
+    def promise(self, horizons: Mapping[str, datetime], clock: datetime) -> None:
+        """Sources promise that no earlier event will come; neither they nor the clock go back."""
+        self.clock = max(self.clock, clock)
+        for source, horizon in horizons.items():
+            if horizon > self._promises.get(source, EPOCH):
+                self._promises[source] = horizon
+                self._least.clear()
+
+    def of(self, type: str | None) -> datetime:
+        """All events of the type (None: of any) before this have arrived."""
+        least = self._least.get(type)
+        if least is None:
+            carrying = (name for name, facts in self.sources.items() if type is None or carries(facts, type))
+            least = min((self._promises.get(name, EPOCH) for name in carrying), default=FOREVER)
+            self._least[type] = least
+        return least
+
+    def shift(self, left: Composite, right: Composite, probability: float | None) -> timedelta:
+        """How much later right must be for the order to hold with a probability."""
+        if probability is None:
+            return timedelta(0)
+        errors = [
+            max((f.error for f in self.sources.values() if f.types is None or f.types & types_in(side)), default=0.0)
+            for side in (left, right)
+        ]
+        return timedelta(seconds=quantile(errors[0], errors[1], probability))
+
+
+def carries(facts: SourceFacts, type: str) -> bool:
+    """May a source bring events of a type?"""
+    return facts.types is None or type in facts.types
+
+
 class Machine:
     """One detection: what arrives goes in, new signals come out."""
 
     def __init__(
-        self, composite: Composite, start: datetime, env: Environment, streams: Mapping[str, SourceFacts],
+        self, composite: Composite, start: datetime, env: Environment, horizons: Horizons,
         tables: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:  # fmt: skip
-        composite = self.composite = _without_aggregates(composite)
-        self.streams = streams
+        composite = self.composite = without_aggregates(composite)
+        self.horizons = horizons
         self.reports: list[str] = []
-        self.under_way: list[tuple[Bead, Signal]] = []
+        self.under_way: list[tuple[Bead, Traced]] = []
         self.endings: list[tuple[Bead, datetime]] = []
-        self.clock = EPOCH
         self.beads = 0
         self.has_blocks = any(isinstance(part, model.Block | model.Aggregate) for part in parts_of(composite))
         self.reaches_back = _reaches_back(composite)
         self._tables = tables or {}
         self._rows: dict[str, dict[tuple[Value, ...], list[Occurrence]]] = {}
-        self._numbers = count()
+        self._next = 0
         self._waits: dict[int, TemplateWaits] = {}
         beads.compiled(composite, frozenset(name for name, _ in env), self._waits)
         self._by_type: dict[str, list[TemplateWaits]] = {}
         for waits in self._waits.values():
             self._by_type.setdefault(waits.template.type, []).append(waits)
-        self._horizons: dict[str, datetime] = {}
-        self._promised: dict[str | None, datetime] = {}
         self._gates: dict[str | None, list[tuple[datetime, int, Bead]]] = {}
         self._clocks: list[tuple[datetime, int, Bead]] = []
         self._judged: dict[int, WithoutBead] = {}
@@ -85,25 +154,99 @@ class Machine:
         self._kept = 0
         self._prune_at = 1024
         self._given: set[Signal] = set()
-        self._new: list[Signal] = []
+        self._new: list[Traced] = []
         self._started = False
+        self._root: Bead | None = None
+        self._first_beads = 0
         self._start = start, env
 
-    def arrive(self, moment: Moment) -> list[Signal]:
-        """What has become certain by what arrives."""
-        self._new = []
-        self.clock = max(self.clock, moment.clock)
+    def arrive(self, moment: Moment) -> list[Traced]:
+        """What has become certain by what arrives, when no other machine shares the horizons."""
+        self.offer(moment.occurrences)
+        self.horizons.promise(moment.horizons, moment.clock)  # nothing about what the moment itself brings
+        return self.settle()
+
+    def offer(self, occurrences: Iterable[Occurrence]) -> None:
+        """What a moment brings; `settle` follows, when its promises are known."""
         if not self._started:
             self._started = True
-            self.start(self.composite, None, *self._start, foreseen=False)
-        for one in moment.occurrences:
+            self._root = self.start(self.composite, Begun(None, *self._start), foreseen=False)
+            self._first_beads = self.beads
+        for one in occurrences:
             self._offer(one)
-        self._promise(moment.horizons)  # they promise nothing about what the moment itself brings
+
+    def settle(self) -> list[Traced]:
+        """What has become certain by what was offered and promised."""
+        self._new = []
         self._pass_gates()
         self._settle()
         if self._kept > self._prune_at:
             self._prune()
         return self._new
+
+    def wakes(self) -> dict[str | None, datetime]:
+        """The times that it waits for, and that were not certain yet: the earliest for each type (None: any)."""
+        return {type: gates[0][0] for type, gates in self._gates.items() if gates}
+
+    def wakes_by_clock(self) -> datetime | None:
+        """When the clock must have come to for it to be looked at."""
+        return self._clocks[0][0] if self._clocks else None
+
+    def is_idle(self) -> bool:
+        """Is it as it was before anything arrived, so that it need not be kept?"""
+        self._prune()
+        waiting = self._kept or self._rows or self._given or self._prunable or self._clocks or any(self.wakes())
+        return not waiting and self._started and self.beads == self._first_beads
+
+    # -- as bytes ---------------------------------------------------------------------------------------------
+
+    def saved(self) -> bytes:
+        """All that it remembers, for `restore`; without what others know: the expression, horizons, states."""
+        self._prune()
+        self._gates = {type: _living(gates) for type, gates in self._gates.items()}
+        self._clocks = _living(self._clocks)
+        there = list(self._every_bead())
+        heading = [(bead.number, type(bead).__name__) for bead in there]
+        contents = [[getattr(bead, name) for name in beads.fields_of(bead)] for bead in there]
+        waits = [(one.beads, one.kept) for one in self._waits.values()]
+        rest = [getattr(self, name) for name in _REMEMBERED]
+        written = BytesIO()
+        pickle.dump((FORMAT, heading), written, protocol=5)
+        _Writer(written, self).dump((contents, waits, rest))
+        return written.getvalue()
+
+    def restore(self, saved: bytes, state_at: Callable[[int], State]) -> None:
+        """Remember what another machine of the same detection did; states are looked up by their versions."""
+        reading = BytesIO(saved)
+        format, heading = pickle.load(reading)  # noqa: S301 - out of Spark's own state
+        if format != FORMAT:
+            raise Damaged(
+                f"the state of a detection is of format {format}, and this is {FORMAT}",
+                remedy="delete the checkpoint of the detections: they are worked out again from the log",
+            )
+        there: dict[int, Bead] = {number: object.__new__(getattr(beads, name)) for number, name in heading}
+        contents, waits, rest = _Reader(reading, self, there, state_at).load()
+        for bead, values in zip(there.values(), contents, strict=True):
+            bead.machine = self
+            for name, value in zip(beads.fields_of(bead), values, strict=True):
+                setattr(bead, name, value)
+        for one, (waiting, kept) in zip(self._waits.values(), waits, strict=True):
+            one.beads, one.kept = waiting, kept
+        for name, value in zip(_REMEMBERED, rest, strict=True):
+            setattr(self, name, value)
+
+    def _every_bead(self) -> Iterator[Bead]:
+        left = [self._root] if self._root is not None and self._root.alive else []
+        while left:
+            bead = left.pop()
+            yield bead
+            left += [child for child in bead.children() if child.alive]
+
+    def lasting(self) -> list[Any]:
+        """What is the same in every machine of the detection, in a fixed order."""
+        parts = list(parts_of(self.composite))
+        queues = [queue for part in parts if isinstance(part, model.Block) for queue in part.queues]
+        return [self, *self._waits.values(), *parts, *queues]
 
     # -- what beads ask for -------------------------------------------------------------------------------------
 
@@ -115,30 +258,31 @@ class Machine:
                 f"the detection has more than MAX_BEADS ({MAX_BEADS}) evaluations open",
                 remedy="end it, and bound its evaluations with `-` and a timer",
             )
-        return next(self._numbers)
+        self._next += 1
+        return self._next
 
-    def start(self, c: Composite, parent: Bead | None, start: datetime, env: Environment, *, foreseen: bool) -> Bead:
+    def start(self, c: Composite, begun: Begun, *, foreseen: bool) -> Bead:
         """Start an evaluation; what it begins with is done when nothing else is under way."""
         bead: Bead
         match c:
             case model.Template():
-                bead = beads.TemplateBead(self, parent, start, env, self._waits[id(c)], always=False)
+                bead = beads.TemplateBead(self, begun, self._waits[id(c)], always=False)
             case model.Whenever(model.Template() as template):
-                bead = beads.TemplateBead(self, parent, start, env, self._waits[id(template)], always=True)
+                bead = beads.TemplateBead(self, begun, self._waits[id(template)], always=True)
             case model.Timer():
-                bead = beads.TimerBead(self, parent, start, env, c, foreseen=foreseen)
+                bead = beads.TimerBead(self, begun, c, foreseen=foreseen)
             case model.NullEvent():
-                bead = beads.NullBead(self, parent, start, env)
+                bead = beads.NullBead(self, begun)
             case model.Sequence():
-                bead = beads.SequenceBead(self, parent, start, env, part=c, foreseen=foreseen)
+                bead = beads.SequenceBead(self, begun, c, foreseen=foreseen)
             case model.Either():
-                bead = beads.EitherBead(self, parent, start, env, part=c, foreseen=foreseen)
+                bead = beads.EitherBead(self, begun, c, foreseen=foreseen)
             case model.Without():
-                bead = WithoutBead(self, parent, start, env, c, foreseen=foreseen)
+                bead = WithoutBead(self, begun, c, foreseen=foreseen)
             case model.Whenever():
-                bead = beads.WheneverBead(self, parent, start, env, part=c, foreseen=foreseen)
+                bead = beads.WheneverBead(self, begun, c, foreseen=foreseen)
             case model.Block():
-                bead = BlockBead(self, parent, start, env, c)
+                bead = BlockBead(self, begun, c)
             case model.Aggregate():
                 raise AssertionError(c)
             case _:
@@ -160,30 +304,18 @@ class Machine:
         there = rows.get(tuple(known[attribute] for attribute in own))
         return [] if there is None else [there]
 
+    @property
+    def clock(self) -> datetime:
+        """The newest clock that was seen."""
+        return self.horizons.clock
+
     def horizon_of(self, type: str | None) -> datetime:
         """All events of the type (None: of any) before this have arrived."""
-        promised = self._promised.get(type)
-        if promised is None:
-            promised = min(
-                (
-                    self._horizons.get(name, EPOCH)
-                    for name, facts in self.streams.items()
-                    if type is None or facts.types is None or type in facts.types
-                ),
-                default=FOREVER,
-            )
-            self._promised[type] = promised
-        return promised
+        return self.horizons.of(type)
 
     def shift(self, left: Composite, right: Composite, probability: float | None) -> timedelta:
         """How much later right must be for the order to hold with a probability."""
-        if probability is None:
-            return timedelta(0)
-        errors = [
-            max((f.error for f in self.streams.values() if f.types is None or f.types & types_in(side)), default=0.0)
-            for side in (left, right)
-        ]
-        return timedelta(seconds=quantile(errors[0], errors[1], probability))
+        return self.horizons.shift(left, right, probability)
 
     def wait(self, types: Iterable[str | None], time: datetime, bead: Bead) -> None:
         """Tell a bead when a time becomes certain, for each of these types (None: for all streams)."""
@@ -222,12 +354,6 @@ class Machine:
         self._prunable[bead.number] = bead
 
     # -- a moment -----------------------------------------------------------------------------------------------
-
-    def _promise(self, horizons: Mapping[str, datetime]) -> None:
-        for stream, horizon in horizons.items():
-            if horizon > self._horizons.get(stream, EPOCH):
-                self._horizons[stream] = horizon
-                self._promised.clear()
 
     def _offer(self, one: Occurrence) -> None:
         for type in one.types:
@@ -320,25 +446,70 @@ class Machine:
             self._kept = kept
         if not self.has_blocks:
             self._given = {signal for signal in self._given if signal.time >= horizon}
-        for bead in self._prunable.values():
-            if bead.alive:
-                bead.prune(horizon)
-        self._prunable = {number: bead for number, bead in self._prunable.items() if bead.alive}
+        every = self._prunable.items()
+        self._prunable = {number: bead for number, bead in every if bead.alive and bead.prune(horizon)}
         self._prune_at = max(1024, 2 * self._kept)
 
 
-def _without_aggregates(c: Composite) -> Composite:
+def _living(gates: list[tuple[datetime, int, Bead]]) -> list[tuple[datetime, int, Bead]]:
+    """A heap without the beads that are gone."""
+    left = [entry for entry in gates if entry[2].alive]
+    heapify(left)
+    return left
+
+
+_BEAD, _STATE, _LASTING = "bead", "state", "lasting"
+
+
+class _Writer(pickle.Pickler):
+    """Writes beads as their numbers, states as their versions, and what lasts by its place."""
+
+    def __init__(self, file: BytesIO, machine: Machine) -> None:
+        super().__init__(file, protocol=5)
+        self._lasting = {id(one): place for place, one in enumerate(machine.lasting())}
+
+    def persistent_id(self, one: Any) -> tuple[str, int] | None:
+        if isinstance(one, Bead):
+            return _BEAD, one.number if one.alive else 0
+        if isinstance(one, Occurrence):
+            return None
+        place = self._lasting.get(id(one))
+        if place is not None:
+            return _LASTING, place
+        version = getattr(one, "version", None) if isinstance(one, State) else None
+        return None if version is None else (_STATE, version)
+
+
+class _Reader(pickle.Unpickler):
+    """The inverse of `_Writer`."""
+
+    def __init__(
+        self, file: BytesIO, machine: Machine, there: Mapping[int, Bead], state_at: Callable[[int], State]
+    ) -> None:
+        super().__init__(file)
+        self._there = there
+        self._lasting = machine.lasting()
+        self._state_at = state_at
+
+    def persistent_load(self, named: tuple[str, int]) -> Any:
+        kind, number = named
+        if kind == _BEAD:
+            return self._there.get(number)
+        return self._lasting[number] if kind == _LASTING else self._state_at(number)
+
+
+def without_aggregates(c: Composite) -> Composite:
     """The expression with the blocks that its ready-made aggregates stand for, each template a node of its own."""
     match c:
         case model.Template():
             return replace(c)  # what is surely bound differs from place to place
         case model.Sequence(left, right) | model.Without(left, right) | model.Either(left, right):
-            return replace(c, left=_without_aggregates(left), right=_without_aggregates(right))
+            return replace(c, left=without_aggregates(left), right=without_aggregates(right))
         case model.Whenever(of):
-            return model.Whenever(_without_aggregates(of))
+            return model.Whenever(without_aggregates(of))
         case model.Block() | model.Aggregate():
             block = expanded(c)
-            queues = tuple(replace(queue, of=_without_aggregates(queue.of)) for queue in block.queues)
+            queues = tuple(replace(queue, of=without_aggregates(queue.of)) for queue in block.queues)
             return replace(block, queues=queues)
         case _:
             return c

@@ -23,7 +23,7 @@ from headgate.model.errors import BadDefinition, BadExpression, BelowHorizon, He
 from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import EPOCH, Value, conform
-from headgate.pipeline.detect.machine import Machine
+from headgate.pipeline.detect.machine import Horizons, Machine
 from headgate.scenario.format import story
 
 
@@ -138,7 +138,7 @@ class Detections:
         tables = {
             key: value for arrival in self.arrivals if arrival.state for key, value in _tables(arrival.state.types)
         }
-        machine = Machine(run.composite, EPOCH, run.env, streams, tables)
+        machine = Machine(run.composite, EPOCH, run.env, Horizons(streams), tables)
         return [signal for moment in moments for signal in machine.arrive(moment)]
 
 

@@ -12,11 +12,11 @@ from tests.strategies.composites import TABLES, event, resolved, seconds
 
 from headgate.decide.blocks import Moment, SourceFacts, detect
 from headgate.decide.composite import Complete, Signal, signals
-from headgate.model.composite import Composite
+from headgate.model.composite import Composite, SideAssignment, templates
 from headgate.model.errors import LimitReached
 from headgate.model.values import EPOCH
-from headgate.pipeline.detect import machine
-from headgate.pipeline.detect.machine import Machine
+from headgate.pipeline.detect import beads, machine
+from headgate.pipeline.detect.machine import Horizons, Machine
 
 ONE = {"main": SourceFacts()}
 
@@ -24,7 +24,7 @@ ONE = {"main": SourceFacts()}
 def agree(c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]) -> frozenset[Signal]:
     """What the machine has signalled, which at each moment is what the reference says."""
     streams, moments = world
-    running = Machine(c, EPOCH, (), streams, TABLES)
+    running = Machine(c, EPOCH, (), Horizons(streams), TABLES)
     given: set[Signal] = set()
     for moment, certain in zip(moments, detect(c, EPOCH, (), moments, streams), strict=True):
         new = running.arrive(moment)
@@ -67,9 +67,46 @@ def test_any_arrival_that_keeps_its_promises_gives_the_same_signals(
         assert agree(c, (streams, [*late, moments[-1]])) == agree(c, world)
 
 
+@settings(max_examples=500, deadline=None)
+@given(composites.accepted(blocks=True), composites.arrivals())
+def test_a_machine_that_is_saved_after_every_moment_goes_on_as_if_it_had_not_been(
+    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]
+) -> None:
+    streams, moments = world
+    horizons = Horizons(streams)
+    lasting, saved = Machine(c, EPOCH, (), Horizons(streams), TABLES), b""
+    states = {one.state.version: one.state for moment in moments for one in moment.occurrences}
+    for moment in moments:
+        again = Machine(c, EPOCH, (), horizons, TABLES)
+        if saved:
+            again.restore(saved, states.__getitem__)
+        told = again.arrive(moment)
+        expected = lasting.arrive(moment)
+        assert sorted(told, key=repr) == sorted(expected, key=repr)
+        because = {signal: beads.contributors(signal.because) for signal in expected}
+        assert {signal: beads.contributors(signal.because) for signal in told} == because
+        saved = again.saved()
+
+
+@settings(max_examples=200, deadline=None)
+@given(composites.accepted(blocks=False), composites.arrivals())
+def test_what_a_signal_binds_was_in_the_events_that_led_to_it(
+    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]
+) -> None:
+    streams, moments = world
+    running = Machine(c, EPOCH, (), Horizons(streams), TABLES)
+    events = {beads.place_of(one): one for moment in moments for one in moment.occurrences}
+    assigned = {part.name for template in templates(c) for part in template.side if isinstance(part, SideAssignment)}
+    for moment in moments:
+        for signal in running.arrive(moment):
+            places = beads.contributors(signal.because)
+            shown = {value for place in places for value in events[place].values.values()}
+            assert all(value in shown for name, value in signal.environment if name not in assigned), (c, signal)
+
+
 def test_a_late_source_holds_back_only_what_depends_on_it() -> None:
     streams = {"a": SourceFacts(frozenset({"lab.A"})), "b": SourceFacts(frozenset({"lab.B", "lab.C"}))}
-    running = Machine(resolved("$B(x) - C(x, *) | A(x)"), EPOCH, (), streams)
+    running = Machine(resolved("$B(x) - C(x, *) | A(x)"), EPOCH, (), Horizons(streams))
     assert running.arrive(Moment((event("B", 5, 1, stream="b"),), {})) == []
     assert running.arrive(Moment((event("A", 3, 2, stream="a"),), {})) == []
     assert [s.time for s in running.arrive(Moment((), {"b": seconds(6)}))] == [seconds(5)]
@@ -77,7 +114,7 @@ def test_a_late_source_holds_back_only_what_depends_on_it() -> None:
 
 
 def test_every_match_of_a_bare_template_waits_for_nothing() -> None:
-    running = Machine(resolved("$A(x)"), EPOCH, (), ONE)
+    running = Machine(resolved("$A(x)"), EPOCH, (), Horizons(ONE))
     assert [s.time for s in running.arrive(Moment((event("A", 9, 1),), {}))] == [seconds(9)]
     assert [s.time for s in running.arrive(Moment((event("A", 2, 1),), {}))] == [seconds(2)]
 
@@ -94,13 +131,13 @@ def test_two_aggregates_that_say_the_same_are_two() -> None:
 
 
 def test_what_an_append_brings_may_lie_below_what_it_promises() -> None:
-    running = Machine(resolved("A(x) - B(x)"), EPOCH, (), ONE)
+    running = Machine(resolved("A(x) - B(x)"), EPOCH, (), Horizons(ONE))
     moment = Moment((event("A", 4, 1), event("B", 5, 1)), {"main": seconds(6)})
     assert [s.time for s in running.arrive(moment)] == [seconds(4)]
 
 
 def test_evaluations_that_are_over_go_and_nothing_is_kept_behind_the_horizon() -> None:
-    running = Machine(resolved("$A(x); B(x) - C(x, *)"), EPOCH, (), ONE)
+    running = Machine(resolved("$A(x); B(x) - C(x, *)"), EPOCH, (), Horizons(ONE))
     sizes = []
     for batch in range(60):
         at = batch * 100
@@ -113,13 +150,13 @@ def test_evaluations_that_are_over_go_and_nothing_is_kept_behind_the_horizon() -
 
 def test_a_limit_that_is_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "MAX_BEADS", 50)
-    running = Machine(resolved("$A(x); B(x)"), EPOCH, (), ONE)
+    running = Machine(resolved("$A(x); B(x)"), EPOCH, (), Horizons(ONE))
     with pytest.raises(LimitReached, match="MAX_BEADS"):
         running.arrive(Moment(tuple(event("A", n, n) for n in range(1, 100)), {}))
 
 
 def test_events_that_wait_for_a_silent_source_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "MAX_KEPT", 50)
-    running = Machine(resolved("$A(x); B(x)"), EPOCH, (), ONE)
+    running = Machine(resolved("$A(x); B(x)"), EPOCH, (), Horizons(ONE))
     with pytest.raises(LimitReached, match="holds the horizon back"):
         running.arrive(Moment(tuple(event("B", n, n) for n in range(1, 100)), {}))

@@ -1,0 +1,248 @@
+"""Some of the shards of all detections, run together over the records of the log, with their state held elsewhere.
+
+Guarantees: what comes out is a function of the records, the events that were routed here and the saved state, in a
+stated order: by record, then detection, time and bindings. A shard is looked at only when something arrives for it or
+a time that it waits for has become certain; only those are read and written. One in which nothing is under way is not
+kept. A detection that asks for history is run over the earlier records first, as if it had been there from the start.
+Leaves out: where state is kept (`ShardStore`), and who decides what a principal sees.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from heapq import heappop, heappush
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from headgate.decide.composite import Environment, Occurrence
+from headgate.model.composite import Composite
+from headgate.model.errors import LimitReached
+from headgate.model.state import State
+from headgate.pipeline.detect.beads import EventPlace, contributors
+from headgate.pipeline.detect.machine import Machine
+from headgate.pipeline.detect.routing import Routing
+from headgate.pipeline.detect.sources import Arrival, Sources, TimeFacts
+
+ShardKey: TypeAlias = tuple[int, int]
+"""The number of a detection, and that of a shard of it."""
+
+Routed: TypeAlias = Mapping[int, Sequence[tuple[ShardKey, Occurrence]]]
+"""What arrives with each append, by its number in the log, for the shards it is for."""
+
+
+@dataclass(frozen=True)
+class DetectionPlan:
+    """A detection as machines run it."""
+
+    number: int
+    first: int
+    """The version that made it."""
+    composite: Composite
+    start: datetime
+    env: Environment
+    types: frozenset[str]
+    routing: Routing
+    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    history: bool = False
+
+
+class CertainSignal(NamedTuple):
+    """What a detection signals, at the record of the log that made it certain."""
+
+    arrival: tuple[int, int]
+    detection: int
+    time: datetime
+    environment: Environment
+    contributors: tuple[EventPlace, ...]
+    report: str = ""
+    """Why the detection stopped, if this is that and no signal."""
+
+
+class ShardStore(Protocol):
+    """Keeps shards as bytes."""
+
+    def get(self, key: ShardKey) -> bytes | None:
+        """What was put under a key."""
+
+    def put(self, key: ShardKey, saved: bytes) -> None:
+        """Keep it."""
+
+    def remove(self, key: ShardKey) -> None:
+        """Keep nothing."""
+
+
+@dataclass
+class _Waiting:
+    """What a shard waits for: the earliest time for each type, and by the clock."""
+
+    times: dict[str | None, datetime]
+    clock: datetime | None = None
+
+
+class Bucket:
+    """Shards of detections, and what they know of the sources."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        shards: ShardStore,
+        plan_of: Callable[[int], DetectionPlan],
+        state_at: Callable[[int], State],
+    ) -> None:
+        self.sources = sources
+        self._shards = shards
+        self._plan_of = plan_of
+        self._state_at = state_at
+        self._waiting: dict[ShardKey, _Waiting] = {}
+        self._stopped: set[int] = set()
+        self._machines: dict[ShardKey, Machine] = {}
+        self._gates: dict[tuple[frozenset[str], str | None], list[tuple[datetime, ShardKey]]] = {}
+        self._clocks: list[tuple[datetime, ShardKey]] = []
+        self._touched: set[ShardKey] = set()
+        self._begun: set[ShardKey] = set()
+        """Shards to be looked at with the next record, whatever it brings."""
+
+    # -- as bytes ---------------------------------------------------------------------------------------------
+
+    def saved(self) -> bytes:
+        """What the bucket remembers besides its shards, which are put where they are kept."""
+        for key in sorted(self._touched | self._begun):
+            machine = self._machines[key]
+            if self._plan_of(key[0]).routing.is_cut and machine.is_idle():
+                del self._machines[key]
+                self._waiting.pop(key, None)
+                self._shards.remove(key)
+            else:
+                self._shards.put(key, machine.saved())
+        self._touched.clear()
+        return pickle.dumps((self.sources, self._waiting, self._stopped, self._begun), protocol=5)
+
+    def restore(self, saved: bytes) -> None:
+        """Remember what another bucket did."""
+        self.sources, self._waiting, self._stopped, self._begun = pickle.loads(saved)  # noqa: S301 - out of Spark's own state
+        for key, waiting in self._waiting.items():
+            self._enqueue(key, waiting)
+
+    # -- running ----------------------------------------------------------------------------------------------
+
+    def run(
+        self, arrivals: Iterable[Arrival], routed: Routed, opened: Sequence[int], closed: Mapping[int, int],
+        streams: Iterable[str], times: Mapping[str, TimeFacts],
+    ) -> Iterator[CertainSignal]:  # fmt: skip
+        """Records of the log, in order; which detections begin with these, and at which version others end."""
+        self.sources.declare(streams, times)
+        begin = sorted(opened, key=lambda number: self._plan_of(number).first, reverse=True)
+        ends = sorted(((version, number) for number, version in closed.items()), reverse=True)
+        for arrival in arrivals:
+            while ends and ends[-1][0] <= arrival.version:
+                self._close(ends.pop()[1])
+            while begin and self._plan_of(begin[-1]).first <= arrival.version:
+                self._open(begin.pop())
+            yield from self._arrive(arrival, routed.get(arrival.number, ()) if not arrival.promise else ())
+        for number in reversed(begin):
+            self._open(number)
+        for _, number in reversed(ends):
+            self._close(number)
+
+    def adopt(self, earlier: Bucket) -> None:
+        """Go on with the shards of a bucket that was run over earlier records alone."""
+        for key, machine in earlier._machines.items():
+            machine.horizons = self.sources.view(self._plan_of(key[0]).types)
+            self._machines[key] = machine
+            self._begun.add(key)
+        self._stopped |= earlier._stopped
+
+    def _open(self, number: int) -> None:
+        """A detection begins; what is cut into shards begins when something arrives for them."""
+        if not self._plan_of(number).routing.is_cut and (number, 0) not in self._waiting:
+            self._machine((number, 0)).offer(())
+            self._begun.add((number, 0))
+
+    def _close(self, number: int) -> None:
+        mine = [key for key in {*self._waiting, *self._machines, *self._begun} if key[0] == number]
+        for key in mine:
+            self._machines.pop(key, None)
+            self._waiting.pop(key, None)
+            self._touched.discard(key)
+            self._begun.discard(key)
+            self._shards.remove(key)
+        self._stopped.discard(number)
+
+    def _arrive(self, arrival: Arrival, events: Sequence[tuple[ShardKey, Occurrence]]) -> Iterator[CertainSignal]:
+        place = arrival.number, arrival.promise
+        mine: dict[ShardKey, list[Occurrence]] = {}
+        for key, one in events:
+            mine.setdefault(key, []).append(one)
+        failed: list[CertainSignal] = []
+        for key, some in mine.items():
+            if key[0] not in self._stopped:
+                self._try(key, place, failed, lambda machine, some=some: machine.offer(some))  # type: ignore[misc]
+        self.sources.take(arrival)
+        told: list[CertainSignal] = []
+        begun, self._begun = self._begun, set()
+        for key in sorted({*mine, *begun, *(key for key in self._due() if key in self._waiting)}):
+            for signal in self._try(key, place, failed, lambda machine: machine.settle()) or ():
+                because = tuple(contributors(signal.because))
+                told.append(CertainSignal(place, key[0], signal.time, signal.environment, because))
+            machine = self._machines.get(key)
+            if machine is not None:
+                self._touched.add(key)
+                self._note(key, machine)
+        yield from failed
+        yield from sorted(told, key=lambda one: (one.detection, one.time, repr(one.environment)))
+
+    def _try(
+        self, key: ShardKey, place: tuple[int, int], failed: list[CertainSignal], do: Callable[[Machine], Any]
+    ) -> Any:
+        """Have a machine do something; a detection that has come to a limit stops, and says so."""
+        if key[0] in self._stopped:
+            return None
+        machine = self._machine(key)
+        try:
+            return do(machine)
+        except LimitReached as error:
+            self._close(key[0])
+            self._stopped.add(key[0])
+            plan = self._plan_of(key[0])
+            failed.append(CertainSignal(place, key[0], plan.start, (), (), str(error)))
+            return None
+
+    def _machine(self, key: ShardKey) -> Machine:
+        machine = self._machines.get(key)
+        if machine is None:
+            plan = self._plan_of(key[0])
+            machine = Machine(plan.composite, plan.start, plan.env, self.sources.view(plan.types), plan.tables)
+            saved = self._shards.get(key)
+            if saved is not None:
+                machine.restore(saved, self._state_at)
+            self._machines[key] = machine
+        return machine
+
+    # -- waiting ----------------------------------------------------------------------------------------------
+
+    def _note(self, key: ShardKey, machine: Machine) -> None:
+        waiting = _Waiting(machine.wakes(), machine.wakes_by_clock())
+        if self._waiting.get(key) != waiting:
+            self._waiting[key] = waiting
+            self._enqueue(key, waiting)
+
+    def _enqueue(self, key: ShardKey, waiting: _Waiting) -> None:
+        types = self._plan_of(key[0]).types
+        for type, time in waiting.times.items():
+            heappush(self._gates.setdefault((types, type), []), (time, key))
+        if waiting.clock is not None:
+            heappush(self._clocks, (waiting.clock, key))
+
+    def _due(self) -> set[ShardKey]:
+        """The shards that wait for a time which is certain now."""
+        due: set[ShardKey] = set()
+        for (types, type), gates in self._gates.items():
+            horizon = self.sources.view(types).of(type)
+            while gates and gates[0][0] < horizon:
+                due.add(heappop(gates)[1])
+        clock = self.sources.view(frozenset()).clock
+        while self._clocks and self._clocks[0][0] <= clock:
+            due.add(heappop(self._clocks)[1])
+        return due

@@ -1,0 +1,174 @@
+"""Detections cut into shards, spread over buckets and saved between any two batches, signal what one machine does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.strategies import composites
+from tests.strategies.composites import TABLES, event, resolved, seconds
+
+from headgate.decide.blocks import Moment, SourceFacts
+from headgate.decide.composite import Occurrence, Signal
+from headgate.model.composite import Composite
+from headgate.model.state import State
+from headgate.model.values import EPOCH, Value, micros
+from headgate.pipeline.detect import beads
+from headgate.pipeline.detect.bucket import Bucket, CertainSignal, DetectionPlan, ShardKey
+from headgate.pipeline.detect.machine import Horizons, Machine
+from headgate.pipeline.detect.routing import SHARDS, Route, Routing, routing, shard_of, shards_for
+from headgate.pipeline.detect.sources import Arrival, Sources
+
+BUCKETS = 3
+NUMBER = 7
+
+
+@dataclass
+class Kept(dict[ShardKey, bytes]):
+    """Shards in memory."""
+
+    header: bytes = b""
+    events: list[Any] = field(default_factory=list)
+
+    def put(self, key: ShardKey, saved: bytes) -> None:
+        self[key] = saved
+
+    def remove(self, key: ShardKey) -> None:
+        self.pop(key, None)
+
+
+def planned(c: Composite, **facts: Any) -> DetectionPlan:
+    return DetectionPlan(
+        number=NUMBER, first=0, composite=c, start=EPOCH, env=(), types=beads.types_in(c),
+        routing=routing(c, (), TABLES), tables=TABLES, **facts,
+    )  # fmt: skip
+
+
+def told_apart(moments: list[Moment]) -> list[Moment]:
+    """The same, so that each brings one event, or one promise."""
+    apart = []
+    promised: dict[str, Any] = {}
+    for moment in moments:
+        apart += [Moment((one,), dict(promised), moment.clock) for one in moment.occurrences]
+        for stream, horizon in sorted(moment.horizons.items()):
+            if horizon > promised.get(stream, EPOCH) or not moment.occurrences:
+                promised[stream] = max(horizon, promised.get(stream, EPOCH))
+                apart.append(Moment((), dict(promised), moment.clock))
+    return apart
+
+
+def as_log(moments: list[Moment], streams: list[str]) -> tuple[list[Arrival], dict[int, list[Occurrence]]]:
+    """Moments as records of a log."""
+    arrivals, events, number, promise = [], {}, 0, 0
+    before: dict[str, Any] = {}
+    for moment in moments:
+        clock = micros(moment.clock)
+        if moment.occurrences:
+            number += 1
+            promise = 0
+            events[number] = list(moment.occurrences)
+            arrivals.append(Arrival(number, 0, 0, moment.occurrences[0].stream, None, "", 0, clock))
+        else:
+            promise += 1
+            stream = next((s for s, h in moment.horizons.items() if h != before.get(s, EPOCH)), streams[0])
+            at = micros(moment.horizons.get(stream, EPOCH))
+            arrivals.append(Arrival(number, promise, 0, stream, "", "", at, clock))
+        before = dict(moment.horizons)
+    return arrivals, events
+
+
+def run(plan: DetectionPlan, moments: list[Moment], streams: list[str], cuts: set[int]) -> list[list[CertainSignal]]:
+    """What the buckets signal at each record; between some of them everything is saved and begun anew."""
+    arrivals, events = as_log(moments, streams)
+    states: dict[int, State] = {one.state.version: one.state for some in events.values() for one in some}
+    kept = [Kept() for _ in range(BUCKETS)]
+
+    def bucket(at: int) -> Bucket:
+        made = Bucket(Sources(by_clock=False), kept[at], lambda _: plan, states.__getitem__)
+        if kept[at].header:
+            made.restore(kept[at].header)
+        return made
+
+    running = [bucket(at) for at in range(BUCKETS)]
+    told = []
+    for number, arrival in enumerate(arrivals):
+        here: list[CertainSignal] = []
+        for at in range(BUCKETS):
+            routed: dict[int, list[tuple[ShardKey, Occurrence]]] = {}
+            for one in events.get(arrival.number, ()) if not arrival.promise else ():
+                for shard in shards_for(plan.routing, one.types, one.values):
+                    if (NUMBER + shard) % BUCKETS == at:
+                        routed.setdefault(arrival.number, []).append(((NUMBER, shard), one))
+            first = number == 0 and (plan.routing.is_cut or at == NUMBER % BUCKETS)
+            here += running[at].run([arrival], routed, [NUMBER] if first else [], {}, streams, {})
+            if number in cuts:
+                kept[at].header = running[at].saved()
+                running[at] = bucket(at)
+        told.append(here)
+    return told
+
+
+@settings(max_examples=400, deadline=None)
+@given(composites.accepted(blocks=True), composites.arrivals(), st.sets(st.integers(0, 40)))
+def test_shards_signal_what_one_machine_does_at_every_record(
+    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]], cuts: set[int]
+) -> None:
+    streams = sorted(world[0])
+    moments = told_apart(world[1])
+    plan = planned(c)
+    alone = Machine(c, EPOCH, (), Horizons({stream: SourceFacts() for stream in streams}), TABLES)
+    for moment, signals in zip(moments, run(plan, moments, streams, cuts), strict=True):
+        expected = {Signal(*signal): tuple(beads.contributors(signal.because)) for signal in alone.arrive(moment)}
+        assert {Signal(one.time, one.environment): one.contributors for one in signals} == expected, (c, plan.routing)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("$A(x); B(x) - C(x, *)", [("A", "x"), ("B", "x"), ("C", "x")]),
+        ("$A(x); B(y)", [("A", "x"), ("B", None)]),
+        ("$A(x) - B(x)", [("A", "x"), ("B", None)]),  # what A binds is free in B
+        ("A(x); B(x)", None),  # the first of all
+        ("$(A(x); B(x))", None),
+        ("$A(x) | B(x)", None),
+        ("$A(x) | $B(x)", [("A", "x"), ("B", "x")]),
+        ("$A(*); B(x)", None),
+        ("AbsTime(5)", None),
+    ],
+)
+def test_what_can_be_cut(text: str, expected: list[tuple[str, str | None]] | None) -> None:
+    found = routing(resolved(text), (), {})
+    names = [(route.type.rpartition(".")[2], route.attribute) for route in found.routes]
+    assert (sorted(names) if found.is_cut else None) == expected
+
+
+def test_equal_values_have_one_shard() -> None:
+    same: list[tuple[Value, Value]] = [(2, 2.0), (2**60, float(2**60)), (0, -0.0), (-5, -5.0)]
+    assert all(shard_of(a, SHARDS) == shard_of(b, SHARDS) for a, b in same)
+    assert shard_of(True, 10**9) != shard_of(1, 10**9)
+
+
+def test_a_value_that_is_not_seen_goes_nowhere() -> None:
+    assert shards_for(Routing(8, (Route("t", "x"),)), ("t",), {"x": None}) == []
+    assert shards_for(Routing(8, (Route("t", "x"), Route("t"))), ("t",), {"x": None}) == list(range(8))
+
+
+def test_a_shard_in_which_nothing_is_under_way_is_not_kept() -> None:
+    plan, kept = planned(resolved("$A(x); B(x)")), Kept()
+    bucket = Bucket(Sources(), kept, lambda _: plan, lambda _: event("A", 0, 1).state)
+    first, second = event("A", 1, 5, seq=1), event("B", 2, 5, seq=2)
+    (shard,) = shards_for(plan.routing, first.types, first.values)
+    record = [
+        Arrival(n, 0, 0, "main", None, "", micros(seconds(t)), micros(seconds(t))) for n, t in ((1, 1), (2, 2), (3, 9))
+    ]
+    told = list(bucket.run(record[:1], {1: [((NUMBER, shard), first)]}, [NUMBER], {}, ["main"], {}))
+    bucket.saved()
+    assert (told, list(kept)) == ([], [(NUMBER, shard)])
+    told = list(bucket.run(record[1:], {2: [((NUMBER, shard), second)]}, [], {}, ["main"], {}))
+    bucket.saved()
+    assert [(one.time, one.arrival) for one in told] == [(seconds(2), (3, 0))]
+    assert [place.seq for place in told[0].contributors] == [1, 2]
+    assert not kept
