@@ -23,7 +23,7 @@ from headgate.model.state import State
 from headgate.pipeline.detect.beads import EventPlace, contributors
 from headgate.pipeline.detect.machine import Machine
 from headgate.pipeline.detect.routing import Routing
-from headgate.pipeline.detect.sources import Arrival, Sources, TimeFacts
+from headgate.pipeline.detect.sources import Arrival, SourcePromises, TimeFacts
 
 ShardKey: TypeAlias = tuple[int, int]
 """The number of a detection, and that of a shard of it."""
@@ -86,7 +86,7 @@ class Bucket:
 
     def __init__(
         self,
-        sources: Sources,
+        sources: SourcePromises,
         shards: ShardStore,
         plan_of: Callable[[int], DetectionPlan],
         state_at: Callable[[int], State],

@@ -91,7 +91,7 @@ class Horizons:
         self._least.clear()
 
     def promise(self, horizons: Mapping[str, datetime], clock: datetime) -> None:
-        """Sources promise that no earlier event will come; neither they nor the clock go back."""
+        """SourcePromises promise that no earlier event will come; neither they nor the clock go back."""
         self.clock = max(self.clock, clock)
         for source, horizon in horizons.items():
             if horizon > self._promises.get(source, EPOCH):

@@ -40,7 +40,7 @@ class TimeFacts:
 
 
 @dataclass
-class Sources:
+class SourcePromises:
     """The sources of a domain, for all its detections."""
 
     by_clock: bool = True

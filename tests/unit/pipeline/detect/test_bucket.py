@@ -20,7 +20,7 @@ from headgate.pipeline.detect import beads
 from headgate.pipeline.detect.bucket import Bucket, CertainSignal, DetectionPlan, ShardKey
 from headgate.pipeline.detect.machine import Horizons, Machine
 from headgate.pipeline.detect.routing import SHARDS, Route, Routing, routing, shard_of, shards_for
-from headgate.pipeline.detect.sources import Arrival, Sources
+from headgate.pipeline.detect.sources import Arrival, SourcePromises
 
 BUCKETS = 3
 NUMBER = 7
@@ -87,7 +87,7 @@ def run(plan: DetectionPlan, moments: list[Moment], streams: list[str], cuts: se
     kept = [Kept() for _ in range(BUCKETS)]
 
     def bucket(at: int) -> Bucket:
-        made = Bucket(Sources(by_clock=False), kept[at], lambda _: plan, states.__getitem__)
+        made = Bucket(SourcePromises(by_clock=False), kept[at], lambda _: plan, states.__getitem__)
         if kept[at].header:
             made.restore(kept[at].header)
         return made
@@ -158,7 +158,7 @@ def test_a_value_that_is_not_seen_goes_nowhere() -> None:
 
 def test_a_shard_in_which_nothing_is_under_way_is_not_kept() -> None:
     plan, kept = planned(resolved("$A(x); B(x)")), Kept()
-    bucket = Bucket(Sources(), kept, lambda _: plan, lambda _: event("A", 0, 1).state)
+    bucket = Bucket(SourcePromises(), kept, lambda _: plan, lambda _: event("A", 0, 1).state)
     first, second = event("A", 1, 5, seq=1), event("B", 2, 5, seq=2)
     (shard,) = shards_for(plan.routing, first.types, first.values)
     record = [
