@@ -20,15 +20,18 @@ from headgate.model.changes import (
     EndCredential,
     EnterRole,
     GrantRole,
+    HearPeer,
     MirrorRole,
+    SetPeer,
     SetRolefile,
     Settle,
     WatchRecords,
 )
 from headgate.model.errors import GovernDenied, HeadgateError
-from headgate.model.roles import Membership, RoleFacts, reference
+from headgate.model.roles import Membership, Peer, RoleFacts, reference
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.roles.records.book import Book
+from headgate.roles.records.facts import Mirrored, text_of
 from headgate.roles.requests.transition import Outcome, transition
 from strategies.roles import SETTING, START, Walk, walks
 from strategies.rolestories import Model, Story, listening
@@ -210,6 +213,34 @@ def test_a_batch_that_was_recorded_leaves_no_book_to_go_on_with() -> None:
     story = Story(DeclarePrincipal("ann")).grant("a", "ann", "On")
     made = transition(story.state, Batch(ADMINISTRATOR, (Settle(RoleFacts()),)), book=story.book)
     assert made.book is None
+
+
+@pytest.mark.parametrize("first", ["the revoked record", "the new record"])
+def test_a_fact_is_looked_at_while_one_of_its_records_is_not_false_for_good(first: str) -> None:
+    """A record that was revoked stays while another domain follows it, and its fact may get a new one meanwhile."""
+    story = Story(DeclarePrincipal("ann"), SetPeer(Peer("Ward", "did:key:za", "Ward", 20)))
+    shown = MirrorRole("m", "Ward", "Nurse", (), "ann", 7, True, START)
+    fact = text_of(Mirrored("Ward", 7))
+    story.do(shown)
+    revoked = next(one.ref for one in story.state.roles.records.values() if one.fact)
+
+    def looked_at(*changes: Change) -> frozenset[str]:
+        story.do(*changes)
+        assert story.book is not None
+        assert as_told(story.book) == as_told(Book(story.state))
+        return story.book.interest.texts()
+
+    assert looked_at(WatchRecords("other", (revoked,))) == {fact}
+    assert looked_at(HearPeer("Ward", 1, {7: False}, START)) == frozenset()
+    assert looked_at(shown) == {fact}
+    assert [one.permanent for one in story.state.roles.records.values() if one.fact] == [True, False]
+    if first == "the revoked record":
+        assert looked_at(WatchRecords("other", (revoked,), False)) == {fact}
+        assert looked_at(EndCredential("m")) == frozenset()
+    else:
+        assert looked_at(EndCredential("m")) == frozenset()
+        assert looked_at(WatchRecords("other", (revoked,), False)) == frozenset()
+    assert not story.state.roles.records
 
 
 def test_a_batch_that_has_nothing_to_do_with_roles_keeps_the_book() -> None:
