@@ -9,17 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.model.events import Event
-from headgate.model.values import moment
+from headgate.model.values import micros, moment
 from headgate.pipeline.deliveries import Delivered, DeliveryBlob
 from headgate.pipeline.index.requirements import required
 from headgate.pipeline.log.appends import Append
 from headgate.pipeline.log.codec import ARROW, AttributeSlot, Slot, from_blob, packed, stored, to_blob, values_of
 from headgate.pipeline.log.event_log import EventLog
+from headgate.pipeline.log.promises import Early
 
 
 def append(log: EventLog, stream: str, token: int, *values: Any, **more: Any) -> int:
     """Store one append, given as the fields of `Append`; its first sequence number, or its refusal raised."""
     (answer,) = log.append_many(stream, token, [Append(*values, **more)])
+    assert not isinstance(answer, Early)
     if not isinstance(answer, int):
         raise answer
     return answer
@@ -55,6 +57,8 @@ def encode(events: Sequence[Event], layouts: Mapping[str, Mapping[str, Attribute
         arrays["requires"] = asked.column(np.arange(len(events)))
     if any(e.rate is not None for e in events):
         arrays["rate"] = pa.array([e.rate for e in events], pa.int64())
+    if any(e.stated is not None for e in events):
+        arrays["occurred"] = pa.array([None if e.stated is None else micros(e.stated) for e in events], pa.int64())
     if any(e.origin is not None for e in events):
         arrays["origin"] = pa.array([e.origin for e in events], pa.string())
     return to_blob(packed(pa.table(arrays)))

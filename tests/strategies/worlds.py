@@ -71,7 +71,7 @@ from headgate.model.expressions import (
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.rolefiles import EventPolicy
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.model.types import EventType
+from headgate.model.types import EventType, Times
 from headgate.model.values import Kind, Value, plain
 from headgate.roles.requests.transition import next_state
 from strategies import policies
@@ -116,6 +116,16 @@ ORIGINS: Final = ("10.0.0.1", "10.0.0.2", "192.168.7.9")
 EPOCH: Final = datetime(2026, 1, 1, tzinfo=UTC)
 """When certificates begin; they are shown, revoked and run out in the hours after it."""
 KINDS: Final = tuple(Kind)
+
+
+TIMES: Final = (
+    *[None] * 3,
+    Times(stated=True),
+    Times(stated=True, ahead=0.5),
+    Times(stated=True, lateness=3_600, clock_error=0.25),
+    Times(),
+)
+"""What types say of when their events occurred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +327,8 @@ def _event_type(
         own["x"] = pick(draw, KINDS)
     if len(inherited) < 30 and draw(whole(0, 11)) == 0:
         own.update({f"w{number}_{n}": KINDS[(n * 7 + n // 5) % 6] for n in range(draw(whole(70, 130)))})
-    return EventType(name, pick(draw, [*principals, ADMINISTRATOR]), own, parent)
+    times = pick(draw, TIMES)
+    return EventType(name, pick(draw, [*principals, ADMINISTRATOR]), own, parent, times=times)
 
 
 @st.composite
@@ -907,6 +918,12 @@ def _change(draw: st.DrawFn, names: Names) -> Change:
             return draw(_row(names, RemoveRow))
 
 
+_STATED = st.one_of(
+    st.none(), st.none(), st.integers(0, 10**10), st.sampled_from([EPOCH + timedelta(hours=n) for n in range(6)])
+)
+"""When an event occurred, as its publisher states it."""
+
+
 @st.composite
 def _publish(draw: st.DrawFn, names: Names, number: int) -> Publish:
     drafts = []
@@ -918,7 +935,8 @@ def _publish(draw: st.DrawFn, names: Names, number: int) -> Publish:
         sent: dict[str, object] = {name: draw(_sent(kind, names.principals)) for name, kind in focus}
         id, publisher = f"{names.prefix}e{number}.{at}", pick(draw, names.principals)
         requires, origin = draw(_required(names, 3)), pick(draw, (None, *ORIGINS))
-        drafts.append(Draft(id, publisher, type_name, sent, requires=requires, origin=origin))
+        stated = draw(_STATED)
+        drafts.append(Draft(id, publisher, type_name, sent, requires=requires, origin=origin, time=stated))
     time = draw(st.one_of(*[st.sampled_from(COMMON[Kind.TIMESTAMP])] * 3, _POOLED[Kind.TIMESTAMP]))
     assert isinstance(time, datetime)
     return Publish(pick(draw, names.streams), time, tuple(drafts), draw(st.booleans()))

@@ -66,7 +66,7 @@ class SignedTypes:
             return None
         parent = None if signed.parent is None else signed.parent.value.name
         owner = StatementState(state).principal_of(signed.owner)
-        written = EventType(signed.name, owner, dict(signed.attributes), parent, signed.key)
+        written = EventType(signed.name, owner, dict(signed.attributes), parent, signed.key, times=signed.times)
         return text if _said_by(state.types[name]) == _said_by(written) else None
 
     def _verified(self, state: State, name: str, text: str, now: datetime) -> SignedType:
@@ -150,7 +150,8 @@ def _from_the_root(found: SignedType) -> list[SignedType]:
 
 
 def _event_type(one: SignedType, owner: str) -> EventType:
-    return EventType(one.name, owner, dict(one.attributes), None if one.parent is None else one.parent.name, one.key)
+    parent = None if one.parent is None else one.parent.name
+    return EventType(one.name, owner, dict(one.attributes), parent, one.key, times=one.times)
 
 
 def _is_news(old: EventType, new: EventType, *, ancestor: bool) -> bool:
@@ -175,7 +176,7 @@ def declare(ledger: LedgerAccess, principal: str, new: EventType) -> bool:
 
 
 def _said_by(one: EventType) -> tuple[object, ...]:
-    return one.owner, dict(one.attributes), one.parent, one.key
+    return one.owner, dict(one.attributes), one.parent, one.key, one.times
 
 
 def retire(ledger: LedgerAccess, principal: str, name: str) -> None:

@@ -3,25 +3,26 @@
 Guarantees: an accepted event has every attribute of its type, conforming values, exactly what one grant allows, and a
 requirement that its publisher's policy rule is wider than. What its conditions were put to, `@rate` and `@origin`, is
 stamped on it. A refusal is `unknown-type`, `type-mismatch` (or `bad-expression`, for the requirement),
-`publish-denied` or `policy-rule`, in that order of testing.
+`publish-denied`, `policy-rule` or `ahead-of-clock`, in that order of testing. When it occurred, as its publisher states
+it, counts where its type takes times from publishers, and is not looked at where it does not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from headgate.decide.check import check_requirement
 from headgate.decide.truth import PredicateFunction, World, truth
 from headgate.decide.views import condition_for, entries, forced_value, named_type
-from headgate.model.errors import PolicyRuleDenied, PublishDenied, TypeMismatch
+from headgate.model.errors import AheadOfClock, PolicyRuleDenied, PublishDenied, TypeMismatch
 from headgate.model.events import Draft, Event
 from headgate.model.expressions import TRUE, Condition
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import State
-from headgate.model.types import OWN_TYPES
+from headgate.model.types import OWN_TYPES, Times
 from headgate.model.values import Kind, Value, brief, conform
 
 PolicyRuleCheck: TypeAlias = Callable[[State, str, Condition | None], None]
@@ -50,6 +51,8 @@ def admit(
     """
     attributes = state.types.attributes(draft.type)
     values = type_check(draft, attributes)
+    times = state.types.times(draft.type)
+    stated = stated_time(draft.time) if times.stated else None
     if draft.requires is not None:
         check_requirement(draft.requires, state.private_to(draft.publisher))
     sent = Event(
@@ -63,6 +66,7 @@ def admit(
         requires=draft.requires,
         rate=rate,
         origin=draft.origin,
+        stated=stated,
     )
     subject = state.principals.get(draft.publisher, {})
     world = World(state, subject, predicates, origin=draft.origin)
@@ -70,7 +74,36 @@ def admit(
     if accepted is None:
         raise no_right(state, draft.publisher, draft.type)
     policy_rule(state, draft.publisher, draft.requires)
+    if stated is not None and stated > latest(times, now):
+        raise too_far_ahead(draft.type, times)
     return accepted
+
+
+def stated_time(raw: object) -> datetime | None:
+    """When an event occurred, as its publisher states it, if it does."""
+    try:
+        stated = conform(Kind.TIMESTAMP, raw)
+    except TypeMismatch as error:
+        raise TypeMismatch(f"the time of the event: {error.message}", remedy=error.remedy) from None
+    assert stated is None or isinstance(stated, datetime)
+    return stated
+
+
+def latest(times: Times, now: datetime) -> datetime:
+    """The last time that a publisher may state, or promise, by a clock."""
+    end = datetime.max.replace(tzinfo=now.tzinfo)
+    if times.ahead is None:
+        return end
+    ahead = timedelta(seconds=times.ahead)
+    return now + ahead if end - now >= ahead else end
+
+
+def too_far_ahead(type_name: str, times: Times) -> AheadOfClock:
+    """The refusal of a time that is further past the clock than its type allows."""
+    return AheadOfClock(
+        f"the time is more than {times.ahead:g} s past the gateway's clock, the most that `{type_name}` allows",
+        remedy="set the publisher's clock, or raise `ahead` of the type",
+    )
 
 
 def _granted(sent: Event, rules: tuple[Rule, ...], attributes: Mapping[str, Kind], world: World) -> Event | None:

@@ -32,7 +32,7 @@ from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.expressions import Condition
 from headgate.model.rights import Detection, Effect, Rule, Source, Subscription
 from headgate.model.state import State
-from headgate.model.types import Catalog, EventType
+from headgate.model.types import Catalog, EventType, Times
 from headgate.model.values import Kind, brief
 
 # -- types ------------------------------------------------------------------------------------------------------
@@ -41,10 +41,16 @@ TYPE: Final = codec.packed(
     EventType,
     "name",
     "definition",
-    "owner parent key attributes bits since retired",
+    "owner parent key attributes bits since retired times",
     attributes=RowForm(
         lambda kinds: [[name, kind.value] for name, kind in kinds.items()],
         lambda data: {name: Kind(kind) for name, kind in data},
+    ),
+    # Written only where something is said of times, as types were before that could be.
+    times=RowForm(
+        lambda times: {} if times is None else times.as_said(),
+        lambda data: Times.said(*map(data.get, ("times", "lateness", "ahead", "clock_error"))),
+        inline=True,
     ),
 )
 
@@ -66,6 +72,8 @@ def _type_text(new: EventType) -> str:
         parts.append(f"attributes {', '.join(named)}")
     if new.key:
         parts.append("key " + ", ".join(f"`{name}`" for name in new.key))
+    if new.times is not None:
+        parts += [f"{name.replace('_', ' ')} {value}" for name, value in new.times.as_said().items()]
     if new.retired:
         parts.append("removed")
     return "; ".join(parts)

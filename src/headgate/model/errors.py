@@ -201,6 +201,10 @@ class BelowHorizon(HeadgateError):
     """An event is earlier than its source has promised."""
 
 
+class AheadOfClock(HeadgateError):
+    """A stated time, or a promise, is further past the gateway's clock than the event type allows."""
+
+
 class LimitReached(HeadgateError):
     """A named limit of a detection was reached; what it would have lost it says."""
 

@@ -25,6 +25,8 @@ class Draft:
     source: str = ""
     requires: Condition | None = None
     origin: str | None = None
+    time: object = None
+    """When it occurred, as its publisher states it; it counts where the type takes times from publishers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,13 @@ class Event:
     """How many events of the type its publisher had accepted in the last RATE_SECONDS, this one included: `@rate`."""
     origin: str | None = None
     """The network address it came from, as its gateway saw it: `@origin` in the conditions of publish rights."""
+    stated: datetime | None = None
+    """When it occurred, as its publisher stated it, where its type takes that; `time` is always the gateway's clock."""
+
+    @property
+    def occurred(self) -> datetime:
+        """When it occurred: as stated, or else as the gateway's clock said."""
+        return self.time if self.stated is None else self.stated
 
 
 def size_of(values: Mapping[str, Value]) -> int:

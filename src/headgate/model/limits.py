@@ -92,3 +92,6 @@ MAX_ACL_ENTRIES = 1_000  # entries of an access control list
 MAX_POLICY_CLAUSES = 1_000  # clauses of an event policy in disjunctive normal form, as it is explained
 MAX_ELECTIONS = 1_000  # elections in force that one principal has made
 MAX_ENTERED = 8  # roles that are asked for in one request
+MAX_TIME_SECONDS = (
+    31_622_400  # seconds that a type may say of the times of its events: how late, how far ahead, how wrong
+)

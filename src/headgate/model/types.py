@@ -3,18 +3,20 @@
 Guarantees: a `Catalog` is consistent: parents exist and were declared earlier (so there are no cycles), an attribute
 is never declared twice along a line of descent, and no type has more than `MAX_ATTRIBUTES`.
 A type may gain attributes, which its subtypes then inherit; it never loses or retypes one. Every attribute has a number
-(`bits`) that never changes, unlike any other of its type, so that what was stored under it stays readable.
+(`bits`) that never changes, unlike any other of its type, so that what was stored under it stays readable. Whose word
+is taken on when events occurred may change so that nothing that was promised of them is taken back, and no other way.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headgate.model.errors import BadDefinition, UnknownType
-from headgate.model.limits import MAX_ATTRIBUTES, MAX_NAME_CHARS
+from headgate.model.limits import MAX_ATTRIBUTES, MAX_NAME_CHARS, MAX_TIME_SECONDS
 from headgate.model.values import Kind, brief
 
 OWN_TYPES: Final = "headgate.roles."
@@ -71,6 +73,74 @@ def matches(pattern: str, name: str) -> bool:
     return pattern == name
 
 
+PUBLISHER: Final = "publisher"
+GATEWAY: Final = "gateway"
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Whose word is taken on when events of a type occurred, the publisher's or the gateway's; in seconds.
+
+    `lateness` is by how much events may be late: the gateway then promises its clock less that for them by itself.
+    `ahead` is how far past its clock a stated time may lie, `clock_error` by how much clocks of sources may be wrong.
+    """
+
+    stated: bool = False
+    lateness: float | None = None
+    ahead: float | None = None
+    clock_error: float = 0.0
+
+    @classmethod
+    def said(
+        cls,
+        times: object = None,
+        lateness: object = None,
+        ahead: object = None,
+        clock_error: object = None,
+    ) -> Times | None:
+        """What a declaration says of times, if it says anything; refused if it makes no sense."""
+        if times is None and lateness is None and ahead is None and clock_error is None:
+            return None
+        if times not in (None, PUBLISHER, GATEWAY):
+            raise BadDefinition(f"`times` cannot be `{brief(times)}`", remedy=f"write `{PUBLISHER}` or `{GATEWAY}`")
+        if times != PUBLISHER and (lateness is not None or ahead is not None):
+            what = "ahead" if lateness is None else "lateness"
+            raise BadDefinition(f"`{what}` is of times that publishers state", remedy=f"write `times: {PUBLISHER}`")
+        return cls(
+            times == PUBLISHER,
+            None if lateness is None else _seconds("lateness", lateness),
+            None if ahead is None else _seconds("ahead", ahead),
+            0.0 if clock_error is None else _seconds("clock_error", clock_error),
+        )
+
+    def as_said(self) -> dict[str, str | float]:
+        """The inverse of `said`, as names and plain values."""
+        seconds = {"lateness": self.lateness, "ahead": self.ahead, "clock_error": self.clock_error or None}
+        return {
+            "times": PUBLISHER if self.stated else GATEWAY,
+            **{name: _whole(value) for name, value in seconds.items() if value is not None},
+        }
+
+
+BY_GATEWAY: Final = Times()
+"""What holds of a type that says nothing of times, and has no parent that does."""
+
+
+def _seconds(what: str, given: object) -> float:
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise BadDefinition(f"`{what}` cannot be `{brief(given)}`", remedy="write a number of seconds")
+    if not (math.isfinite(given) and 0 <= given <= MAX_TIME_SECONDS):
+        raise BadDefinition(
+            f"`{what}` cannot be `{brief(given)}`", remedy=f"write 0 to MAX_TIME_SECONDS ({MAX_TIME_SECONDS})"
+        )
+    return float(given)
+
+
+def _whole(seconds: float) -> float:
+    """A number as people write it."""
+    return int(seconds) if seconds == int(seconds) else seconds
+
+
 @dataclass(frozen=True, slots=True)
 class EventType:
     """A schema with one owner and at most one parent. `attributes` are its own, without inherited ones.
@@ -88,6 +158,8 @@ class EventType:
     bits: Mapping[str, int] = field(default_factory=dict)
     since: Mapping[str, int] = field(default_factory=dict)
     retired: bool = False
+    times: Times | None = None
+    """Whose word is taken on when its events occurred; None is as its parent has it."""
 
     def __post_init__(self) -> None:
         check_type_name(self.name)
@@ -147,6 +219,7 @@ class Catalog(Mapping[str, EventType]):
                     f"a new version of `{new.name}` loses or retypes `{attribute}`",
                     remedy=f"keep `{attribute}: {kind.value}`; attributes can only be added",
                 )
+        self._check_times(new)
         gained = {a: k for a, k in new.attributes.items() if a not in old.attributes}
         below = [name for name in self.every if name != new.name and new.name in self.lineage(name)]
         for attribute in gained:
@@ -180,6 +253,26 @@ class Catalog(Mapping[str, EventType]):
             raise UnknownType(
                 f"`{new.name}` extends `{brief(new.parent)}`, which is not declared", remedy="declare the parent first"
             )
+
+    def _check_times(self, new: EventType) -> None:
+        """Refuse times that would take back what was promised of a type or its subtypes."""
+        after = {**self.every, new.name: new}
+        for name in self.every:
+            line = self.lineage(name)
+            if new.name not in line:
+                continue
+            old = self.times(name)
+            now = next((one for above in line if (one := after[above].times) is not None), BY_GATEWAY)
+            if old.stated and not now.stated:
+                raise BadDefinition(
+                    f"a new version of `{name}` no longer takes times from publishers",
+                    remedy=f"keep `times: {PUBLISHER}`",
+                )
+            if old.lateness is not None and (now.lateness is None or now.lateness > old.lateness):
+                raise BadDefinition(
+                    f"a new version of `{name}` lets events be later than its `lateness`",
+                    remedy=f"keep `lateness: {_whole(old.lateness)}`, or lower it; or declare another type",
+                )
 
     def _check(self, new: EventType, inherited: Mapping[str, Kind]) -> None:
         for attribute in new.attributes:
@@ -228,6 +321,11 @@ class Catalog(Mapping[str, EventType]):
     def since(self, name: str) -> dict[str, int]:
         """The attributes of a type, inherited ones included, that were gained later, and at which version."""
         return {a: v for one in self.lineage(name) for a, v in self.every[one].since.items()}
+
+    def times(self, name: str) -> Times:
+        """Whose word is taken on when events of a type occurred: its own declaration, or the nearest above it."""
+        every = self.every
+        return next((one for above in self.lineage(name) if (one := every[above].times) is not None), BY_GATEWAY)
 
     def lineage(self, name: str) -> tuple[str, ...]:
         """The type and its ancestors, itself first."""

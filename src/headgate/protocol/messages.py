@@ -41,6 +41,7 @@ ActionName: TypeAlias = Literal["connect", "publish", "subscribe", "install", "e
 Scalar: TypeAlias = bool | int | float | str | None
 Did: TypeAlias = Annotated[str, Meta(max_length=200)]
 Shown: TypeAlias = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=MAX_SHOWN)]
+Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=limits.MAX_TIME_SECONDS)]
 Audience: TypeAlias = Annotated[list[Name], Meta(max_length=limits.MAX_AUDIENCES)]
 
 
@@ -208,7 +209,8 @@ class GuestRequest(Request):
 class TypeRequest(Request):
     """An event type, or a new version of one. `attributes` are its own, without inherited ones.
 
-    A `statement`, the definition that its owner signed, says all of that itself.
+    `times` says whose word is taken on when events occurred; without it that is as with what it extends. A `statement`,
+    the definition that its owner signed, says all of that itself.
     """
 
     attributes: Annotated[dict[Name, KindName], Meta(max_length=200)] = {}
@@ -216,10 +218,17 @@ class TypeRequest(Request):
     key: Annotated[list[Name], Meta(max_length=200)] = []
     owner: Name | None = None
     statement: Annotated[str, Meta(min_length=1)] | None = None
+    times: Literal["publisher", "gateway"] | None = None
+    lateness: Seconds | None = None
+    ahead: Seconds | None = None
+    clock_error: Seconds | None = None
 
 
 class TypeAnswer(Answer):
-    """An event type. `attributes` has inherited ones too, in order; `statement` is the definition as it was signed."""
+    """An event type. `attributes` has inherited ones too, in order; `statement` is the definition as it was signed.
+
+    `times` and what goes with it are there where the type, or what it extends, says something of them.
+    """
 
     name: str
     owner: str
@@ -228,6 +237,10 @@ class TypeAnswer(Answer):
     extends: str | None = None
     key: list[str] = []
     statement: str | None = None
+    times: str | None = None
+    lateness: float | None = None
+    ahead: float | None = None
+    clock_error: float | None = None
 
 
 class TypesAnswer(Answer):

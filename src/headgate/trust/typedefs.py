@@ -25,7 +25,7 @@ from headgate.model.errors import BadDefinition
 from headgate.model.expressions import TRUE
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_CHAIN_LENGTH, MAX_TYPE_DEPTH, MAX_TYPE_STATEMENT_BYTES
 from headgate.model.rights import Action
-from headgate.model.types import EventType, matches
+from headgate.model.types import EventType, Times, matches
 from headgate.model.values import Kind, brief
 from headgate.trust import claims as claim
 from headgate.trust.certificates import CERTIFICATE
@@ -34,6 +34,7 @@ from headgate.trust.keys import PrivateKey
 from headgate.trust.statements import Read, Signed, StatementKind, Verifier, check, read_through, seconds_of
 
 _KINDS: Final = {kind.value: kind for kind in Kind}
+_TIMES: Final = ("times", "lateness", "ahead", "clock_error")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Definition:
     key: tuple[str, ...]
     parent: Read[Definition] | None
     credentials: tuple[Read[Certificate], ...]
+    times: Times | None = None
 
     @property
     def inherited(self) -> dict[str, Kind]:
@@ -65,6 +67,7 @@ class SignedType:
     key: tuple[str, ...]
     digest: str
     chain: tuple[Certificate, ...]
+    times: Times | None = None
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -85,6 +88,7 @@ def issue_type(
     parent: str | None = None,
     key: Sequence[str] = (),
     named_after: str | None = None,
+    times: Times | None = None,
 ) -> str:
     """A signed definition; `parent` is the text of the parent's, `named_after` the key in the name if it rotated."""
     claims: dict[str, object] = {
@@ -95,6 +99,8 @@ def issue_type(
     }
     if key:
         claims["key"] = list(key)
+    if times is not None:
+        claims |= {what: claim.value_to_json(said) for what, said in times.as_said().items()}
     if parent is not None:
         above = TYPE_DEFINITION.read(parent).value
         claims |= {"parent": f"{above.owner}/{above.name}", "parent_definition": parent}
@@ -156,7 +162,14 @@ def _judged(read: Read[Definition], ground: _Ground) -> SignedType:
     if foreign or chain or not ground.same(definition.owner, root):
         _check_allowed(definition, parent if foreign else None, chain, root, ground)
     return SignedType(
-        definition.owner, definition.name, definition.attributes, parent, definition.key, read.digest, chain
+        definition.owner,
+        definition.name,
+        definition.attributes,
+        parent,
+        definition.key,
+        read.digest,
+        chain,
+        definition.times,
     )
 
 
@@ -218,6 +231,7 @@ def _definition(signed: Signed, depth: int = MAX_TYPE_DEPTH) -> Definition:
         key=_key(claims),
         parent=_parent(claims, depth),
         credentials=tuple(CERTIFICATE.read(claim.text(one, "credentials")) for one in credentials),
+        times=_times(claims),
     )
     _check_shape(definition)
     return definition
@@ -226,7 +240,7 @@ def _definition(signed: Signed, depth: int = MAX_TYPE_DEPTH) -> Definition:
 TYPE_DEFINITION: Final = StatementKind(
     "hg-type+jwt",
     frozenset({"iss", "name", "attributes", "iat", "credentials"}),
-    frozenset({"key", "parent", "parent_definition"}),
+    frozenset({"key", "parent", "parent_definition", *_TIMES}),
     MAX_TYPE_STATEMENT_BYTES,
     made_of=_definition,
 )
@@ -246,6 +260,13 @@ def _key(claims: Mapping[str, Any]) -> tuple[str, ...]:
     if "key" not in claims:
         return ()
     return claim.distinct(claims["key"], "key", 1, MAX_ATTRIBUTES, claim.attribute_name)
+
+
+def _times(claims: Mapping[str, Any]) -> Times | None:
+    try:
+        return Times.said(*(claim.value_of(claims[what], what) if what in claims else None for what in _TIMES))
+    except BadDefinition as error:
+        raise bad("bad-claim", error.message, error.remedy) from None
 
 
 def _parent(claims: Mapping[str, Any], depth: int) -> Read[Definition] | None:

@@ -2,7 +2,7 @@
 
 Guarantees: an event is stored, with the version that it was admitted at, before `publish` returns, by the very writer
 that gateways run. The time of an event is the caller's to say: it is the clock that `@time` and `@rate` go by, and it
-ends nothing; without one it is the time of this machine.
+ends nothing; without one it is the time of this machine. The streams promise nothing but by heartbeats.
 
     with Domain.open(directory) as domain:
         event = LocalPublisher(domain).publish(Draft("o1", "till", "shop.Order", {"item": "lamp"}))
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
-from headgate.commands.publishing.stream_writer import WINDOW_SECONDS, Attempt, StreamWriter
+from headgate.commands.publishing.stream_writer import HEARTBEATS, WINDOW_SECONDS, Attempt, StreamWriter
 from headgate.commands.publishing.submissions import StoredAt, of_drafts
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
@@ -82,6 +82,7 @@ class LocalPublisher:
                 check_name("stream", stream),
                 window=self._window,
                 advertise=self._advertise,
+                promise=HEARTBEATS,
             )
         return self._writers[stream]
 

@@ -5,16 +5,17 @@ the version moves on meanwhile it is admitted again. An event that a publisher s
 whichever stream of the domain, is stored once. Submissions that are handed over together are written in one
 transaction. `@rate` counts what all writers of the domain have stored, and what is about to be stored in the same
 write; what another stores meanwhile is seen when it is written, and then it is decided again (`pipeline.log.appends`).
-The times of a stream go forward as the clock does, and no event is given a time at which something that its version
-still holds has ended, unless the caller says the time. The stream is held by a lease, if it is to last; the fencing
-token, not the lease, is what keeps another writer out.
+The times of a stream go forward as the clock does, and never back: by each append the stream promises its time
+(`pipeline.log.promises`), unless nothing is promised but by heartbeats, or the caller says the time. No event is given
+a time at which something that its version still holds has ended, unless the caller says it. The stream is held by a
+lease, if it is to last; the fencing token, not the lease, is what keeps another writer out.
 Leaves out: who waits for whom (`gateway.publishing.writer`). Used by one thread at a time, but for `prepare`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
@@ -30,15 +31,18 @@ from headgate.decide.rates import Rates
 from headgate.model import errors
 from headgate.model.changes import Advertise, Batch
 from headgate.model.state import State
-from headgate.model.values import micros
+from headgate.model.values import brief, micros, moment, render_timestamp
 from headgate.node.domain import Domain, utc_now
 from headgate.pipeline.admission.admission import Admission, Admitted, BeforeOf, Encoded, encode_many
 from headgate.pipeline.log.appends import Append, Counted, Repeat, Repeats, Texts, hash_keys, repeats_within
 from headgate.pipeline.log.codec import Ints, from_blob
 from headgate.pipeline.log.event_log import EventLog, holder_of_this_process, is_dead
+from headgate.pipeline.log.promises import Early, Occurrences
 
 WINDOW_SECONDS: Final = 600.0
 """How long an event sent again under the same id is known as the same, where no settings say so."""
+CLOCK: Final = "clock"
+HEARTBEATS: Final = "heartbeats"
 _TRIES: Final = 100  # how often a submission is decided anew while policy keeps changing under it
 
 Outcome: TypeAlias = SubmissionOutcome | BaseException
@@ -61,14 +65,18 @@ class StreamWriter:
     """Is an advertisement that a publisher left out made for it, as a version of its own? Else none is needed."""
     clock: Callable[[], datetime] = utc_now
     standing: StandingClock | None = None
+    promise: str = CLOCK
+    """What the stream promises by: its clock, with publishers who state times joining it; or only by heartbeats."""
     paced: Callable[[str], None] = lambda _: None  # refuses a principal that has made as many versions as it may
 
     def __post_init__(self) -> None:
         self._window = int(self.window * 1_000_000)
         self._token: int | None = None
         self._held_until = 0.0
-        self._written = 0  # the newest time of an append
+        self._written = 0  # the newest time of an append, and what else the stream has promised
+        self._late: frozenset[str] = frozenset()  # types whose lateness counts here
         self._admission: Admission | None = None
+        self._admitted: Admission | None = None
 
     # -- the lease --------------------------------------------------------------------------------------------
 
@@ -85,6 +93,7 @@ class StreamWriter:
             dead=is_dead,
         )
         self._held_until = now.timestamp() + lease
+        self._written, self._late = self.log.promised(self.stream), frozenset()
         self.domain.acknowledge(self.known.state.version)
         return self._token
 
@@ -112,6 +121,36 @@ class StreamWriter:
         """Does this process believe that it may write?"""
         return self._token is not None
 
+    # -- promises ---------------------------------------------------------------------------------------------
+
+    @property
+    def promises_clock(self) -> bool:
+        """Does the stream promise its clock by itself?"""
+        return self.promise == CLOCK
+
+    def promise_clock(self, every: float) -> bool:
+        """Promise the clock while nothing is appended, if that was not done for so many seconds; did it move?"""
+        if self._token is None or not self.promises_clock:
+            return False
+        self._begin_lateness(self.known.state, self._token)
+        now = micros(self.clock())
+        moved = self.log.promise_clock(self.stream, self._token, now, now - round(every * 1_000_000))
+        self._written = max(self._written, self.log.promised(self.stream))
+        return moved
+
+    def _begin_lateness(self, state: State, token: int) -> None:
+        """From its first version on, the lateness of a type counts."""
+        types = state.types
+        late = frozenset(name for name in types if types.times(name).lateness is not None)
+        if self.promises_clock and late != self._late:
+            self.log.begin_lateness(self.stream, token, sorted(late - self._late), micros(self.clock()))
+            self._late = late
+
+    def _now(self) -> datetime:
+        """The clock, or what the stream has promised if that is later: a clock may be put back."""
+        now = self.clock()
+        return max(now, moment(self._written)) if self.promises_clock else now
+
     # -- writing ----------------------------------------------------------------------------------------------
 
     def prepare(self, attempt: Attempt) -> None:
@@ -119,11 +158,11 @@ class StreamWriter:
         admission = self._admission
         if admission is None or admission.state is not self.known.state:
             return
-        now = self.clock()
+        now = self._now()
         if not attempt.submission.is_quick(admission) or self._is_due(admission.state):
             return
         with suppress(Exception):  # whatever it is, `write` meets it again and answers
-            attempt.prepare(admission, now, self._window)
+            attempt.prepare(admission, now, self._window, promises=self.promises_clock)
 
     def write(self, attempts: Sequence[Attempt], at: datetime | None = None) -> list[Outcome]:
         """Store each submission, or say why not. Their events get the time of the clock, or the one that is said."""
@@ -145,7 +184,10 @@ class StreamWriter:
         """Decide and append what is left, as one write; what has to be done again stays without an outcome."""
         token = self._token if self._token is not None else self.take()
         admission = self._newest()
-        now = at or self.clock()
+        if self._admitted is not admission:
+            self._begin_lateness(admission.state, token)
+            self._admitted = admission
+        now = at or self._now()
         if at is None and self._is_due(admission.state) and self.standing is not None:
             self.standing.settle()  # nothing is decided by what has ended, not for a moment
             return
@@ -156,13 +198,16 @@ class StreamWriter:
         for number, attempt in left.items():
             if number in outcomes:
                 continue
-            append = attempt.take_ready() or attempt.encode(admission.state.version, micros(now), self._window)
+            append = attempt.take_ready() or attempt.encode(
+                admission.state, micros(now), self._window, promises=at is None and self.promises_clock
+            )
             if append is None:
                 outcomes[number] = attempt.outcome(self.stream)
             else:
                 appends[number] = replace(append, counts=attempt.counts()) if admission.asks_rate else append
         if not appends:
             return
+        appends = dict(sorted(appends.items(), key=lambda one: one[1].time))  # each promises its time for those after
         answers = self.log.append_many(self.stream, token, list(appends.values()))
         self._written = max(self._written, *(append.time for append in appends.values()))
         for number, answer in zip(appends, answers, strict=True):
@@ -170,8 +215,11 @@ class StreamWriter:
                 outcomes[number] = left[number].outcome(self.stream, answer)
             elif isinstance(answer, Repeats):
                 left[number].compare(answer.candidates, self.log)
+            elif isinstance(answer, Early):
+                left[number].too_early(answer.places)
             elif isinstance(answer, errors.StaleVersion):
                 self.known.refresh()
+                self._written = max(self._written, self.log.promised(self.stream))
             else:
                 outcomes[number] = answer
 
@@ -275,14 +323,15 @@ class Attempt:
         self._accept: frozenset[Repeat] = frozenset()
         self._encoded: Encoded | None = None
         self._appended: Ints = np.zeros(0, np.int64)
+        self._early: dict[int, errors.HeadgateError] = {}
 
     # -- before its turn --------------------------------------------------------------------------------------
 
-    def prepare(self, admission: Admission, now: datetime, window: int) -> None:
+    def prepare(self, admission: Admission, now: datetime, window: int, *, promises: bool) -> None:
         """Decide and encode it before it is its turn, in case that no version comes in between."""
         self.decide(admission, now)
         if not self.refusals:  # else the log may have to be asked first
-            append = self.encode(admission.state.version, micros(now), window)
+            append = self.encode(admission.state, micros(now), window, promises=promises)
             self._ready = None if append is None else (admission.state, append)
 
     def is_ready(self, state: State, written: int) -> bool:
@@ -312,7 +361,8 @@ class Attempt:
             for row, error in part.refusals.items()
             if int(places[row]) not in self._sent_before
         }
-        self.refusals |= {at: error for at, error in sent.barred.items() if at not in self._sent_before}
+        more = {**sent.barred, **self._early}
+        self.refusals |= {at: error for at, error in more.items() if at not in self._sent_before}
 
     def types(self) -> list[str]:
         """The types of which something was accepted."""
@@ -325,7 +375,7 @@ class Attempt:
 
     def _new(self) -> list[Admitted]:
         """What was accepted, without what was sent before."""
-        gone = self._sent_before.keys() | self._sent_twice.keys()
+        gone = self._sent_before.keys() | self._sent_twice.keys() | self._early.keys()
         if not gone:
             return self._parts
         return [_without(part, places, gone) for part, places in zip(self._parts, self._places, strict=True)]
@@ -337,9 +387,8 @@ class Attempt:
 
         Whoever got no answer sends again, and may have lost the right since, or be held to a narrower policy rule.
         """
-        places = [
-            at for at, why in self.refusals.items() if isinstance(why, errors.PublishDenied | errors.PolicyRuleDenied)
-        ]
+        kinds = errors.PublishDenied | errors.PolicyRuleDenied | errors.AheadOfClock
+        places = [at for at, why in self.refusals.items() if isinstance(why, kinds)]
         places = [at for at in places if at not in self._looked_for]
         if not places:
             return None
@@ -371,14 +420,25 @@ class Attempt:
             else:
                 self._accept |= {candidate}
 
+    def too_early(self, places: Mapping[int, int]) -> None:
+        """The log has told which events occurred before a time that was promised: those are refused."""
+        for index, horizon in places.items():
+            place = int(self._appended[index])
+            self._early[place] = errors.BelowHorizon(
+                f"`{brief(self.submission.named(place)[1])}` occurred before {render_timestamp(moment(horizon))}, "
+                "the horizon that was promised",
+                remedy="send events before the heartbeat that promises their absence; if they are late by their "
+                "nature, begin with a heartbeat, or let their type declare `lateness`",
+            )
+
     # -- encoding ---------------------------------------------------------------------------------------------
 
-    def encode(self, version: int, time: int, window: int) -> Append | None:
-        """What is left to store, if anything."""
+    def encode(self, state: State, time: int, window: int, *, promises: bool) -> Append | None:
+        """What is left to store, if anything, decided at a state; its stream `promises` its time by it, or not."""
         self._sent_twice = {}
-        return self._encode(version, time, window)
+        return self._encode(state, time, window, promises=promises)
 
-    def _encode(self, version: int, time: int, window: int) -> Append | None:
+    def _encode(self, state: State, time: int, window: int, *, promises: bool) -> Append | None:
         left = self._new()
         encoded = encode_many(left, self._places)
         if encoded.count == 0:
@@ -391,8 +451,13 @@ class Attempt:
         within = repeats_within(keys, ids if isinstance(sources, str) else zip(sources, ids, strict=True))
         if within:
             self._sent_twice = {int(self._appended[at]): int(self._appended[first]) for at, first in within.items()}
-            return self._encode(version, time, window)
-        return Append(version, time, encoded.count, encoded.blob, keys, window, self._accept)
+            return self._encode(state, time, window, promises=promises)
+        return Append(
+            *(state.version, time, encoded.count, encoded.blob, keys, window, self._accept),
+            promises=promises,
+            publisher=self.submission.publisher,
+            occurred=tuple(_occurrences(encoded, left, state, time, promises=promises)),
+        )
 
     def outcome(self, stream: str, first: int = 0) -> SubmissionOutcome:
         """What became of it, once what was left of it is stored from a sequence number on."""
@@ -421,6 +486,25 @@ class _StoredEvents:
             columns = (table.column(name).to_pylist() for name in ("publisher", "source", "id"))
             self._known[key] = {who: append.first + at for at, who in enumerate(zip(*columns, strict=True))}
         return self._known[key].get((publisher, source, id))
+
+
+def _occurrences(
+    encoded: Encoded, parts: Sequence[Admitted], state: State, stamp: int, *, promises: bool
+) -> Iterator[Occurrences]:
+    """When the events of an append occurred, as far as that may be before a promise: its own stamp never is."""
+    for number, part in enumerate(parts):
+        if not part.table.num_rows:
+            continue
+        name = _type_of(part)
+        times = state.types.times(name)
+        if promises and not times.stated:
+            continue
+        places, occurred = np.flatnonzero(encoded.part == number), np.full(part.table.num_rows, stamp)
+        joins = False
+        if "occurred" in part.table.column_names:
+            stated = part.table.column("occurred")
+            occurred, joins = stated.fill_null(stamp).to_numpy(), promises
+        yield Occurrences(name, times, places, occurred, joins)
 
 
 def _type_of(part: Admitted) -> str:

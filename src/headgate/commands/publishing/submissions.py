@@ -151,7 +151,7 @@ def of_table(
         parts = []
         for piece in pieces:
             attributes = admission.attributes(piece.type)
-            columns = from_arrow(piece.table, piece.type, publisher, attributes, origin)
+            columns = from_arrow(piece.table, piece.type, publisher, attributes, origin, admission.times(piece.type))
             counted = None if before is None or not admission.asks_rate else before(publisher, piece.type)
             parts.append(admission.admit(columns, now, counted))
         return parts, [piece.rows for piece in pieces]

@@ -23,7 +23,7 @@ from headgate.model.limits import MAX_MAPPED
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.roles import Peer
 from headgate.model.state import State
-from headgate.model.types import EventType, matches
+from headgate.model.types import EventType, Times, matches
 from headgate.model.values import Kind, brief
 from headgate.protocol import messages as wire
 from headgate.trust.keys import PublicKey
@@ -195,7 +195,8 @@ def key_of(did: str) -> str:
 def type_of(name: str, body: wire.TypeRequest, author: str) -> EventType:
     """An event type as sent; without an owner it is its author's."""
     attributes = {attribute: Kind(kind) for attribute, kind in body.attributes.items()}
-    return EventType(name, body.owner or author, attributes, body.extends, tuple(body.key))
+    times = Times.said(body.times, body.lateness, body.ahead, body.clock_error)
+    return EventType(name, body.owner or author, attributes, body.extends, tuple(body.key), times=times)
 
 
 def condition_of(text: str | None) -> Condition:

@@ -30,7 +30,7 @@ from headgate.model.errors import BadRequest, GovernDenied, HeadgateError, Unsup
 from headgate.model.expressions import TRUE
 from headgate.model.rights import Subscription
 from headgate.model.state import State
-from headgate.model.types import check_type_name
+from headgate.model.types import BY_GATEWAY, check_type_name
 from headgate.model.values import brief, render_timestamp
 from headgate.node.statement_register import coordinator_of
 from headgate.protocol import messages as wire
@@ -147,7 +147,9 @@ async def _signed(call: Call, name: str) -> wire.TypeAnswer:
 def _type(state: State, name: str) -> wire.TypeAnswer:
     declared = state.types[name]
     kinds = {attribute: kind.value for attribute, kind in state.types.attributes(name).items()}
-    return wire.TypeAnswer(name, declared.owner, kinds, list(declared.attributes), declared.parent, list(declared.key))
+    times: dict[str, Any] = {} if (said := state.types.times(name)) is BY_GATEWAY else said.as_said()
+    own, key = list(declared.attributes), list(declared.key)
+    return wire.TypeAnswer(name, declared.owner, kinds, own, declared.parent, key, **times)
 
 
 # -- publishing -------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.decide.publish import forbidden, no_right, publish_entries
+from headgate.decide.publish import forbidden, latest, no_right, publish_entries, too_far_ahead
 from headgate.decide.rates import asks_rate
 from headgate.decide.truth import PredicateFunction, World
 from headgate.decide.views import forced_value
@@ -31,11 +31,13 @@ from headgate.model.events import Draft
 from headgate.model.expressions import TRUE, Condition
 from headgate.model.rights import Effect, Rule
 from headgate.model.state import State
-from headgate.model.values import Kind, Value
+from headgate.model.types import Times
+from headgate.model.values import Kind, Value, micros
 from headgate.pipeline.admission.columns import Columns, from_drafts, grouped
 from headgate.pipeline.index import requirements
 from headgate.pipeline.index.requirements import NONE
 from headgate.pipeline.log.codec import ARROW, Flags, Ints, layouts, packed, stored, to_blob
+from headgate.pipeline.log.promises import MICROS_MIN
 from headgate.pipeline.truth import ColumnRows, ConditionFacts, Numbers, Same, Texts, asks_predicate, prepared, truth
 from headgate.solver import check_policy_rule
 
@@ -170,6 +172,10 @@ class Admission:
         """The attributes of a type, or `unknown-type`."""
         return self.state.types.attributes(type_name)
 
+    def times(self, type_name: str) -> Times:
+        """Whose word is taken on when events of a type occurred."""
+        return self.state.types.times(type_name)
+
     def admit(self, columns: Columns, now: datetime, before: int | None = None) -> Admitted:
         """Put the entries of the publisher to every event, in order.
 
@@ -188,12 +194,13 @@ class Admission:
         )
         refusals = dict(columns.refusals)
         narrow, too_wide = self._requirements(columns, refusals)
+        near = self._near(columns, now)
         asked = np.ones(size, np.bool_)
         asked[list(refusals)] = False
         entries = self.entries(columns.publisher, columns.type)
         counted = before if self.asks_rate else None
         if counted is not None and any(tree.names_meta(entry.where, "rate") for entry in entries):
-            decided = by_rate(sent, entries, asked, narrow, counted, self._decide)
+            decided = by_rate(sent, entries, asked, narrow & near, counted, self._decide)
         else:
             decided = self._decide(sent, entries, asked)
         settled = decided.denied | decided.open
@@ -202,7 +209,9 @@ class Admission:
             refusals[row] = refused(columns.publisher, columns.type)
         for row in np.flatnonzero(asked & ~settled & ~narrow).tolist():
             refusals[row] = too_wide[NONE if columns.required is None else int(columns.required.codes[row])]
-        accepted = asked & ~settled & narrow
+        for row in np.flatnonzero(asked & ~settled & narrow & ~near).tolist():
+            refusals[row] = too_far_ahead(columns.type, self.times(columns.type))
+        accepted = asked & ~settled & narrow & near
         table = self._table(columns, accepted, decided.used)
         if counted is not None:
             table = table.append_column("rate", pa.array(counted + 1 + np.arange(table.num_rows), pa.int64()))
@@ -222,6 +231,14 @@ class Admission:
                 used.append((entry, hit))
             open_ = open_ & ~hit
         return Decided(denied, open_, used)
+
+    def _near(self, columns: Columns, now: datetime) -> Flags:
+        """The rows whose stated time is no further past the clock than their type allows."""
+        if columns.stated is None:
+            return np.ones(len(columns), np.bool_)
+        last = latest(self.times(columns.type), now)
+        near: Flags = pc.fill_null(columns.stated, MICROS_MIN).to_numpy(zero_copy_only=False) <= micros(last)
+        return near
 
     def _no_right(self, publisher: str, type_name: str) -> HeadgateError:
         return no_right(self.state, publisher, type_name)
@@ -264,7 +281,8 @@ class Admission:
             chosen = [drafts[at] for at in mine.tolist()] if len(mine) < len(drafts) else drafts
             if type_name in self.state.types:
                 counted = None if before is None or not self.asks_rate else before(publisher, type_name)
-                parts.append(self.admit(from_drafts(chosen, self.attributes(type_name)), now, counted))
+                columns = from_drafts(chosen, self.attributes(type_name), self.times(type_name))
+                parts.append(self.admit(columns, now, counted))
             else:
                 parts.append(self._unknown(type_name, len(mine)))
             rows.append(mine)
@@ -342,6 +360,10 @@ class Admission:
             arrays[attribute.slot.column] = array
         if columns.required is not None and (columns.required.codes[rows] != NONE).any():
             arrays["requires"] = columns.required.column(rows)
+        if columns.stated is not None:
+            stated = _taken(columns.stated, chosen)
+            if stated.null_count < len(rows):
+                arrays["occurred"] = stated
         origin = columns.origin
         if origin is not None:
             origins = pa.repeat(origin, len(rows)) if isinstance(origin, str) else _taken(origin, chosen)

@@ -8,7 +8,8 @@ Leaves out: rights (`admission`).
 In a stream columns are named for what they hold: `id` (string, one for every event), `source`, `type` and `requires`
 (string, optional; the last is what an event asks of receivers), and the attributes of the type. `data.price` is the
 attribute `price` too; so an attribute called `id`, `source`, `type` or `requires` is sent as `data.id`, and one called
-`data.x` as `data.data.x`. An attribute without a column is null.
+`data.x` as `data.data.x`. An attribute without a column is null. Where the type takes times from publishers, `time`
+(timestamp, optional) is when an event occurred, and an attribute called that is sent as `data.time`.
 
 | kind | Arrow types |
 |---|---|
@@ -36,16 +37,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.decide.publish import type_check
+from headgate.decide.publish import stated_time, type_check
 from headgate.model.errors import HeadgateError, TypeMismatch
 from headgate.model.events import Draft
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_BULK_BYTES, MAX_BULK_EVENTS, MAX_TEXT_BYTES
+from headgate.model.types import BY_GATEWAY, Times
 from headgate.model.values import INT_MAX, INT_MIN, Kind, brief, conform, micros
 from headgate.pipeline.index.requirements import Required, required, required_texts
 from headgate.pipeline.log.codec import ARROW, STORE, Flags, Ints, stored, whole
+from headgate.pipeline.log.promises import MICROS_MIN
 from headgate.pipeline.truth import flags
 
-MICROS_MIN: Final = micros(datetime.min.replace(tzinfo=UTC))
 MICROS_MAX: Final = micros(datetime.max.replace(tzinfo=UTC))
 _NONE: Final = type(None)
 _ISO: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{3}|\.\d{6})?(Z|[+-]\d\d:\d\d)$"
@@ -68,6 +70,8 @@ class Columns:
     refusals: Mapping[int, HeadgateError] = field(default_factory=dict)
     required: Required | None = None
     origin: str | pa.Array | None = None
+    stated: pa.Array | None = None
+    """When events occurred, in microseconds, where their publisher states it and their type takes that."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -81,8 +85,8 @@ def grouped(drafts: Sequence[Draft]) -> dict[tuple[str, str], Ints]:
     return {key: np.array(mine, np.int64) for key, mine in rows.items()}
 
 
-def from_drafts(drafts: Sequence[Draft], attributes: Mapping[str, Kind]) -> Columns:
-    """Drafts of one type by one publisher, at least one, as columns."""
+def from_drafts(drafts: Sequence[Draft], attributes: Mapping[str, Kind], times: Times = BY_GATEWAY) -> Columns:
+    """Drafts of one type by one publisher, at least one, as columns; `times` is what the type says of them."""
     refusals: dict[int, HeadgateError] = {}
     values = _mappings(drafts, attributes, refusals)
     arrays: dict[str, pa.Array] = {}
@@ -99,6 +103,7 @@ def from_drafts(drafts: Sequence[Draft], attributes: Mapping[str, Kind]) -> Colu
         arrays[name] = array
     ids = _labels("id", [draft.id for draft in drafts], refusals)
     sources = _labels("source", [draft.source for draft in drafts], refusals)
+    stated = _stated_times([draft.time for draft in drafts], refusals) if times.stated else None
     return Columns(
         drafts[0].type,
         drafts[0].publisher,
@@ -109,7 +114,23 @@ def from_drafts(drafts: Sequence[Draft], attributes: Mapping[str, Kind]) -> Colu
         refusals,
         required([draft.requires for draft in drafts], refusals),
         _origin([draft.origin for draft in drafts]),
+        stated,
     )
+
+
+def _stated_times(raw: list[object], refusals: dict[int, HeadgateError]) -> pa.Array | None:
+    """When drafts occurred, as far as they say so."""
+    if all(one is None for one in raw):
+        return None
+    array = _converted(Kind.TIMESTAMP, raw)
+    if array is None:
+        array, wrong = _one_by_one(Kind.TIMESTAMP, raw)
+        for row in wrong:
+            try:
+                stated_time(raw[row])
+            except TypeMismatch as error:
+                refusals.setdefault(row, error)
+    return array
 
 
 def _origin(origins: list[str | None]) -> str | pa.Array | None:
@@ -244,6 +265,7 @@ _MAX_METADATA_BYTES: Final = 1_000_000
 """Bytes of the header of one message."""
 _PREFIX: Final = "data."
 _ENVELOPE: Final = frozenset({"id", "source", "type", "requires"})
+_TIME: Final = "time"
 _MICROS: Final[Mapping[str, int]] = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _UNITS: Final[Mapping[str, str]] = {"s": "seconds", "ms": "milliseconds", "us": "microseconds"}
 
@@ -378,11 +400,18 @@ def requirements_in(table: pa.Table) -> Required | None:
 
 
 def from_arrow(
-    table: pa.Table, type_name: str, publisher: str, attributes: Mapping[str, Kind], origin: str | None = None
+    table: pa.Table,
+    type_name: str,
+    publisher: str,
+    attributes: Mapping[str, Kind],
+    origin: str | None = None,
+    times: Times = BY_GATEWAY,
 ) -> Columns:
     """A sound table with events of one type by one publisher, who sent it from `origin`, as columns."""
-    named = _named(table, type_name, attributes)
     refusals: dict[int, HeadgateError] = {}
+    untimely: dict[int, HeadgateError] = {}
+    table, stated = _without_times(table, untimely) if times.stated else (table, None)
+    named = _named(table, type_name, attributes)
     ids, sources, types, requires = (_text(table, what) for what in ("id", "source", "type", "requires"))
     if ids is None:
         raise TypeMismatch("the column `id` is missing", remedy="give every event an id")
@@ -397,6 +426,7 @@ def from_arrow(
             for row in np.flatnonzero(wrong).tolist():
                 refusals.setdefault(row, _refusal(Draft("", publisher, type_name, {}), name, kind, sent[row]))
             arrays[name] = pc.if_else(pa.array(wrong), pa.scalar(None, arrays[name].type), arrays[name])
+    refusals = untimely | refusals
     ids = _filled(ids, "id", refusals)
     if sources is None:
         sources = pa.repeat("", len(ids))
@@ -407,7 +437,34 @@ def from_arrow(
         for row in np.flatnonzero(flags(pc.not_equal(types, type_name))).tolist():
             refusals[row] = TypeMismatch(f"the event is of type `{brief(types[row].as_py())}`, not `{type_name}`")
     required = None if requires is None else required_texts(requires, refusals)
-    return Columns(type_name, publisher, attributes, ids, sources, arrays, refusals, required, origin)
+    return Columns(type_name, publisher, attributes, ids, sources, arrays, refusals, required, origin, stated)
+
+
+def _without_times(table: pa.Table, refusals: dict[int, HeadgateError]) -> tuple[pa.Table, pa.Array | None]:
+    """A table without the column that says when its events occurred, and that column."""
+    count = table.column_names.count(_TIME)
+    if count == 0:
+        return table, None
+    if count > 1:
+        raise TypeMismatch(f"two columns are called `{_TIME}`")
+    sent = whole(table.column(_TIME))
+    table = table.drop_columns([_TIME])
+    if pa.types.is_null(sent.type) or sent.null_count == len(sent):
+        return table, None
+    if not pa.types.is_timestamp(sent.type):
+        raise TypeMismatch(
+            f"the column `{_TIME}` is of the Arrow type `{brief(str(sent.type))}`",
+            remedy="send `timestamp[us, tz=UTC]`",
+        )
+    if sent.type.tz is None:
+        raise TypeMismatch(f"the column `{_TIME}` has no zone", remedy="send `timestamp[us, tz=UTC]`")
+    stated, wrong = _micros(_TIME, sent)
+    if wrong is not None:
+        for row in np.flatnonzero(wrong).tolist():
+            shown = f"`{sent[row].value}` {_UNITS[sent.type.unit]} since 1970"
+            refusals[row] = TypeMismatch(f"the time of the event: {shown} is outside the years 1 to 9999")
+        stated = pc.if_else(pa.array(wrong), pa.scalar(None, pa.int64()), stated)
+    return table, stated
 
 
 def _named(table: pa.Table, type_name: str, attributes: Mapping[str, Kind]) -> dict[str, int]:

@@ -23,6 +23,7 @@ from headgate.decide.rates import KEPT_MICROS, Rates
 from headgate.model.errors import BadDefinition, Damaged, HeadgateError
 from headgate.model.values import micros, moment
 from headgate.pipeline.log.codec import LogBatch, from_blob
+from headgate.pipeline.log.promises import Occurrences
 
 Keys: TypeAlias = npt.NDArray[np.uint64]
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -226,7 +227,9 @@ class Append:
     """Events decided at one version. With `keys`, one an event, those appended in `window` microseconds are held back.
 
     `accept` holds the candidates that the writer has compared and found to be other events. `counts` says how many
-    there are of each publisher and type, if they were decided by how many there were before (`Counts`).
+    there are of each publisher and type, if they were decided by how many there were before (`Counts`). If it
+    `promises`, its time is what the stream promises; `occurred` says when events occurred of which something may have
+    been promised, all of one `publisher` (`promises`).
     """
 
     version: int
@@ -237,6 +240,9 @@ class Append:
     window: int = 0
     accept: frozenset[Repeat] = frozenset()
     counts: tuple[Counted, ...] | None = None
+    promises: bool = False
+    publisher: str = ""
+    occurred: tuple[Occurrences, ...] = ()
 
     def refusal(self) -> BadDefinition | None:
         """What is wrong with it, if anything."""
@@ -373,8 +379,8 @@ class Counts:
         counted: list[tuple[int, tuple[Counted, ...]]] = []
         newest, old = self._seen, 0
         rows = db.execute(
-            "SELECT number, stream, first, last, version, time, crc, blob FROM batches WHERE number > ? "
-            "ORDER BY number DESC",
+            "SELECT number, stream, first, last, version, time, crc, blob, number, horizon FROM batches "
+            "WHERE number > ? ORDER BY number DESC",
             (self._seen,),
         )
         for number, stream, *row in rows:

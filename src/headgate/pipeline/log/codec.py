@@ -150,6 +150,10 @@ class LogBatch:
     version: int
     time: int
     blob: bytes
+    number: int = 0
+    """Its place among the appends of all streams, in the order in which they came; 0 where that is not known."""
+    horizon: int = 0
+    """Before which time its stream promises no more events, by this append; 0 for none."""
 
 
 def to_blob(table: pa.Table) -> bytes:
@@ -203,6 +207,7 @@ def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, AttributeSlot]]) 
                 None if row.get("requires") is None else requirement_of(row["requires"]),
                 row.get("rate"),
                 row.get("origin"),
+                None if row.get("occurred") is None else moment(row["occurred"]),
             )
         )
     return events
@@ -239,6 +244,10 @@ class EventBatch:
 
     def __len__(self) -> int:
         return len(self.type)
+
+    def stated(self) -> pa.Array | None:
+        """When events occurred, as their publishers stated it, where any did."""
+        return whole(self.table.column("occurred")) if "occurred" in self.table.column_names else None
 
     def numbers(self, slot: Slot) -> npt.NDArray[Any]:
         """An integer or float slot."""

@@ -4,8 +4,10 @@ Guarantees (D7): an append is durable before it returns, numbered without gaps, 
 stream's newest fencing token, and stamped with the newest version recorded for its stream, which must be the one the
 writer decided at. Starting points never go back. While a lease runs, no other holder takes the stream. Events whose
 keys were appended lately, by whatever process, are held back for the writer to compare. Events that were decided by how
-many there were before are appended only if there are no more by then (`appends.Counts`). What was trimmed is known and
-passed over by readers; any other gap, and a blob that is not what was written, is `damaged`, never skipped.
+many there were before are appended only if there are no more by then (`appends.Counts`). No event is appended that
+occurred before a time that was promised (`promises`), and the stream's own promise is part of the append. What was
+trimmed is known and passed over by readers; any other gap, and a blob that is not what was written, is `damaged`, never
+skipped.
 Leaves out: what a lease protects. It keeps writers from fighting; the fencing token is what makes an append safe, so a
 lease that lapsed and was not taken may still append. Readers beside a writer open their own, with `read_only`.
 """
@@ -17,7 +19,7 @@ import secrets
 import socket
 import sqlite3
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,23 +27,34 @@ from typing import Any, TypeAlias
 
 from headgate.decide.rates import Rates
 from headgate.model.errors import BadDefinition, Damaged, Fenced, NotFound, StaleVersion, StreamHeld
+from headgate.model.types import Times
 from headgate.model.values import moment
+from headgate.pipeline.log import promises
 from headgate.pipeline.log.appends import Append, Counts, Repeats, Window
 from headgate.pipeline.log.codec import LogBatch
+from headgate.pipeline.log.promises import OF_STREAM, Early, Promise, Promised, PromiseTable
 from headgate.pipeline.log.sqlite_files import StreamFile, failures, transaction
 
-FORMAT = 2
-_SCHEMA = """
+FORMAT = 3
+_SCHEMA = f"""
 CREATE TABLE streams (stream TEXT PRIMARY KEY, token INTEGER NOT NULL, last INTEGER NOT NULL, version INTEGER NOT NULL,
-    holder TEXT NOT NULL, expires INTEGER NOT NULL, trimmed INTEGER NOT NULL, bytes INTEGER NOT NULL) WITHOUT ROWID;
+    holder TEXT NOT NULL, expires INTEGER NOT NULL, trimmed INTEGER NOT NULL, bytes INTEGER NOT NULL,
+    promised INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
 CREATE TABLE numbers (number INTEGER PRIMARY KEY, stream TEXT NOT NULL UNIQUE);
 CREATE TABLE batches (number INTEGER PRIMARY KEY AUTOINCREMENT, stream TEXT NOT NULL, first INTEGER NOT NULL,
     last INTEGER NOT NULL, version INTEGER NOT NULL, time INTEGER NOT NULL, horizon INTEGER NOT NULL,
     crc INTEGER NOT NULL, keys BLOB, blob BLOB NOT NULL, UNIQUE (stream, first));
 CREATE TABLE starts (stream TEXT NOT NULL, version INTEGER NOT NULL, seq INTEGER NOT NULL,
-    PRIMARY KEY (stream, version)) WITHOUT ROWID
+    PRIMARY KEY (stream, version)) WITHOUT ROWID;
+{promises.SCHEMA}
 """
-_COLUMNS = "b.first, b.last, b.version, b.time, b.crc, b.blob"
+_PROMISED = """
+ALTER TABLE streams ADD COLUMN promised INTEGER NOT NULL DEFAULT 0;
+UPDATE streams SET promised = coalesce((SELECT max(horizon) FROM batches WHERE batches.stream = streams.stream), 0);
+"""
+_UPGRADES = {2: _PROMISED + promises.SCHEMA}
+"""What makes a log of an older format one of the next."""
+_COLUMNS = "b.first, b.last, b.version, b.time, b.crc, b.blob, b.number, b.horizon"
 BYTES = "length(blob) + coalesce(length(keys), 0)"
 """What an append counts for. SQLite knows the lengths without reading the content."""
 
@@ -72,7 +85,7 @@ class Chunk:
     bytes: int
 
 
-Answer: TypeAlias = int | StaleVersion | Repeats | BadDefinition
+Answer: TypeAlias = int | StaleVersion | Repeats | Early | BadDefinition
 """The first sequence number of an append, or why it was refused."""
 
 MAX_GROUP = 1_024
@@ -87,6 +100,7 @@ class EventLog(StreamFile):
 
     FORMAT = FORMAT
     SCHEMA = _SCHEMA
+    UPGRADES = _UPGRADES
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
         super().__init__(path, create=create, read_only=read_only)
@@ -181,13 +195,13 @@ class EventLog(StreamFile):
         return self._checked(stream, row)
 
     def _checked(self, stream: str, row: Sequence[Any]) -> LogBatch:
-        first, last, version, time, crc, blob = row
+        first, last, version, time, crc, blob, number, horizon = row
         if zlib.crc32(blob) != crc:
             raise Damaged(
                 f"`{self.path}`: events {first} to {last} of stream `{stream}` are not what was written",
                 remedy="restore the log from a copy",
             )
-        return LogBatch(stream, first, last, version, time, blob)
+        return LogBatch(stream, first, last, version, time, blob, number, horizon)
 
     def _trimmed(self, stream: str) -> int:
         row = self._row("SELECT trimmed FROM streams WHERE stream = ?", stream)
@@ -211,7 +225,7 @@ class EventLog(StreamFile):
         Without it anyone may take the stream over at once.
         """
         with transaction(self._db, self.path) as db:
-            db.execute("INSERT OR IGNORE INTO streams VALUES (?, 0, 0, 0, '', 0, 0, 0)", (stream,))
+            db.execute("INSERT OR IGNORE INTO streams VALUES (?, 0, 0, 0, '', 0, 0, 0, 0)", (stream,))
             db.execute("INSERT OR IGNORE INTO numbers (stream) VALUES (?)", (stream,))
             was, expires = db.execute("SELECT holder, expires FROM streams WHERE stream = ?", (stream,)).fetchone()
             if now < expires and was != holder and not dead(was):
@@ -309,7 +323,8 @@ class EventLog(StreamFile):
         if counted := [one.time for one in appends if one.counts is not None]:
             self._counts.catch_up(db, max(counted))
         answers: list[Answer] = []
-        last, size = begin, 0
+        table = PromiseTable(db)
+        last, size, promised = begin, 0, table.of_stream(stream)
         for append in appends:
             if append.version != newest:
                 stale = StaleVersion(f"`{stream}` is at version {newest}, not {append.version}", remedy="decide again")
@@ -318,16 +333,25 @@ class EventLog(StreamFile):
             if self._counts.has_news_for(append):
                 answers.append(StaleVersion("the rate has changed, by what others appended", remedy="decide again"))
                 continue
-            refusal = append.refusal() or self._window.repeats(db, append)
+            if append.promises and append.time < promised:
+                answers.append(StaleVersion("the stream has promised a later time", remedy="decide again"))
+                continue
+            known = append.refusal() or self._window.repeats(db, append)  # what was sent before is never early
+            refusal = known or table.early(stream, append.publisher, append.occurred)
             if refusal is not None:
                 answers.append(refusal)
                 continue
+            table.join(stream, append.publisher, append.occurred, append.time)
+            promised = max(promised, horizon := append.time if append.promises else 0)
             first, last = last + 1, last + append.count
             keys = append.packed_keys()
             done = db.execute(
                 "INSERT INTO batches (stream, first, last, version, time, horizon, crc, keys, blob) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (stream, first, last, append.version, *[append.time] * 2, zlib.crc32(append.blob), keys, append.blob),
+                (
+                    *(stream, first, last, append.version, append.time, horizon),
+                    *(zlib.crc32(append.blob), keys, append.blob),
+                ),
             )
             assert done.lastrowid is not None
             self._window.add(append, done.lastrowid)
@@ -335,7 +359,10 @@ class EventLog(StreamFile):
             size += len(append.blob) + len(keys or b"")
             answers.append(first)
         if last > begin:
-            db.execute("UPDATE streams SET last = ?, bytes = bytes + ? WHERE stream = ?", (last, size, stream))
+            db.execute(
+                "UPDATE streams SET last = ?, bytes = bytes + ?, promised = ? WHERE stream = ?",
+                (last, size, promised, stream),
+            )
         return answers
 
     def _start(self, db: sqlite3.Connection, stream: str, version: int) -> int:
@@ -349,6 +376,124 @@ class EventLog(StreamFile):
         db.execute("INSERT INTO starts VALUES (?, ?, ?)", (stream, version, last + 1))
         db.execute("UPDATE streams SET version = ? WHERE stream = ?", (version, stream))
         return int(last) + 1
+
+    # -- promises ---------------------------------------------------------------------------------------------
+
+    def promised(self, stream: str) -> int:
+        """What a stream has promised itself."""
+        return PromiseTable(self._db).of_stream(stream)
+
+    def horizons(self) -> Promised:
+        """What every source has promised by now."""
+        with failures(self.path):
+            joined = self._db.execute("SELECT stream, type, publisher, horizon FROM horizons").fetchall()
+            horizons = Promised(dict(self._db.execute("SELECT stream, promised FROM streams")))
+        for stream, type, publisher, horizon in joined:
+            horizons.joined.setdefault((stream, type), {})[publisher] = horizon
+        return horizons
+
+    def promise_clock(self, stream: str, token: int, now: int, since: int) -> bool:
+        """Promise the clock for the stream that this token may write, and for streams that nobody holds.
+
+        Only for those that have promised nothing past `since`; true if there were any.
+        """
+        if not self._row(
+            "SELECT 1 FROM streams WHERE promised <= ? AND (stream = ? OR expires < ?)", since, stream, now
+        ):
+            return False
+        with transaction(self._db, self.path) as db:
+            self._held(db, stream, token)
+            due = db.execute(
+                "SELECT stream FROM streams WHERE promised <= ? AND (stream = ? OR expires < ?)", (since, stream, now)
+            ).fetchall()
+            for (one,) in due:
+                PromiseTable(db).record(one, OF_STREAM, OF_STREAM, now, now)
+        return bool(due)
+
+    def promise_stream(self, stream: str, horizon: int, now: int) -> bool:
+        """Promise for a stream and all who have joined it; false if that moves nothing."""
+        with transaction(self._db, self.path) as db:
+            table = PromiseTable(db)
+            if db.execute("SELECT 1 FROM streams WHERE stream = ?", (stream,)).fetchone() is None:
+                raise NotFound(f"no stream `{stream}`")
+            sources = db.execute("SELECT publisher, type FROM horizons WHERE stream = ?", (stream,)).fetchall()
+            sources.append((OF_STREAM, OF_STREAM))
+            moved = [table.record(stream, publisher, type, horizon, now) for publisher, type in sources]
+        return any(moved)
+
+    def promise(
+        self, stream: str, publisher: str, types: Mapping[str, Times], horizon: int, now: int
+    ) -> dict[str, int]:
+        """Promise for what a publisher sends of some types, wherever it has joined; it joins this stream.
+
+        What it has promised from then on in this stream, by type: that is more where it was more before.
+        """
+        with transaction(self._db, self.path) as db:
+            table = PromiseTable(db)
+            for type, times in types.items():
+                if table.of(stream, type, publisher) is None:
+                    table.record(stream, publisher, type, table.horizon(stream, type, times), now)
+                others = db.execute("SELECT stream FROM horizons WHERE publisher = ? AND type = ?", (publisher, type))
+                for (one,) in others.fetchall():
+                    table.record(one, publisher, type, horizon, now)
+            return {type: table.bound(stream, publisher, type, times) for type, times in types.items()}
+
+    def begin_lateness(self, stream: str, token: int, types: Iterable[str], now: int) -> None:
+        """From here on a stream's promises for these types go by their lateness."""
+        with transaction(self._db, self.path) as db:
+            self._held(db, stream, token)
+            for type in types:
+                PromiseTable(db).begin(stream, type, now)
+
+    def joined_types(self, publisher: str) -> list[str]:
+        """The types that a publisher has joined some stream for."""
+        query = "SELECT DISTINCT type FROM horizons WHERE publisher = ? ORDER BY type"
+        return [type for (type,) in self._rows(query, publisher)]
+
+    # -- all that arrives, in its order -----------------------------------------------------------------------
+
+    def newest(self) -> tuple[int, int]:
+        """The numbers of the newest append and of the newest promise; all up to them are there, or were trimmed."""
+        row = self._row(
+            "SELECT (SELECT seq FROM sqlite_sequence WHERE name = 'batches'), "
+            "(SELECT seq FROM sqlite_sequence WHERE name = 'promises')"
+        )
+        return row[0] or 0, row[1] or 0
+
+    def appends_by_number(self, after: int, through: int, limit: int) -> Iterator[LogBatch]:
+        """The appends of all streams with `after < number <= through`, in their order; about `limit` events of them."""
+        with failures(self.path):
+            rows = self._db.execute(
+                f"SELECT b.stream, {_COLUMNS} FROM batches b "  # noqa: S608
+                "WHERE b.number > ? AND b.number <= ? ORDER BY b.number",
+                (after, through),
+            )
+            events = 0
+            for stream, *row in rows:
+                found = self._checked(stream, row)
+                yield found
+                events += found.last - found.first + 1
+                if events >= limit:
+                    break
+
+    def promises_after(self, after: int, through: int, limit: int) -> list[Promise]:
+        """The promises with `after < id <= through`, in their order, at most so many."""
+        query = (
+            "SELECT id, after, stream, publisher, type, horizon, clock FROM promises "
+            "WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
+        )
+        return [Promise(*row) for row in self._rows(query, after, through, limit)]
+
+    def trim_promises(self, through: int) -> int:
+        """Delete promises up to an id that were made before the oldest append that is there; not the newest of any."""
+        with transaction(self._db, self.path) as db:
+            oldest = db.execute("SELECT min(number) FROM batches").fetchone()[0] or PromiseTable(db).newest()
+            gone = db.execute(
+                "DELETE FROM promises WHERE id <= ? AND after < ? AND id NOT IN (SELECT newest FROM horizons) "
+                "AND id NOT IN (SELECT max(id) FROM promises WHERE publisher = '' AND type = '' GROUP BY stream)",
+                (through, oldest),
+            )
+            return gone.rowcount
 
     # -- trimming ---------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Opening the embedded SQLite files, with errors that name the file and say what to do.
 
 Guarantees: WAL and full synchronous writes, so that what was acknowledged survives `kill -9` and power loss; a full
-disk, a busy file, a damaged file and a file of a newer or older Headgate each have their own error. Room that trimming
+disk, a busy file, a damaged file and a file of a newer or too old Headgate each have their own error; a file of an
+older format that can be brought up to date is, whoever opens it first. Room that trimming
 frees is used again, and given back to the disk only when most of the file is empty.
 Threads that write through one connection take turns.
 Leaves out: reading beside a writer. On its connection one sees what is not committed yet, so readers open their own.
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -32,8 +33,16 @@ class LockedConnection(sqlite3.Connection):
         self.lock = threading.RLock()
 
 
-def connect(path: Path, schema: str, format: int, *, create: bool = False, read_only: bool = False) -> LockedConnection:
-    """Open a file, making its tables if `create`."""
+def connect(
+    path: Path,
+    schema: str,
+    format: int,
+    *,
+    create: bool = False,
+    read_only: bool = False,
+    upgrades: Mapping[int, str] | None = None,
+) -> LockedConnection:
+    """Open a file, making its tables if `create`. `upgrades` says for older formats what makes the next of them."""
     if not create and not path.exists():
         raise NotFound(f"there is no file `{path}`")
     with failures(path):
@@ -41,7 +50,13 @@ def connect(path: Path, schema: str, format: int, *, create: bool = False, read_
             path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=LockedConnection
         )
         try:
-            _prepare(connection, path, schema, format, create=create, read_only=read_only)
+            if read_only:
+                connection.execute("PRAGMA query_only=ON")
+            else:
+                connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # takes hold in a new file only
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=FULL")
+            _prepare(connection, path, schema, format, create=create, upgrades=upgrades or {})
         except BaseException:
             connection.close()
             raise
@@ -49,14 +64,8 @@ def connect(path: Path, schema: str, format: int, *, create: bool = False, read_
 
 
 def _prepare(
-    connection: LockedConnection, path: Path, schema: str, format: int, *, create: bool, read_only: bool
+    connection: LockedConnection, path: Path, schema: str, format: int, *, create: bool, upgrades: Mapping[int, str]
 ) -> None:
-    if read_only:
-        connection.execute("PRAGMA query_only=ON")
-    else:
-        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")  # takes hold in a new file only
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if version == 0 and create:
         with transaction(connection, path):
@@ -67,6 +76,8 @@ def _prepare(
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version={format}")
                 version = format
+    if version < format and version in upgrades:
+        version = _upgrade(connection, path, format, upgrades)
     if version > format:
         raise TooNew(f"`{path}` was written by a newer Headgate (format {version}, this one reads {format})")
     if version == 0:
@@ -76,6 +87,21 @@ def _prepare(
             f"`{path}` has format {version}; this Headgate reads format {format}",
             remedy="make the domain anew: no release wrote this format",
         )
+
+
+def _upgrade(connection: LockedConnection, path: Path, format: int, upgrades: Mapping[int, str]) -> int:
+    """Make an older file one of this format, whoever opens it first; all of it, or nothing."""
+    (reads_only,) = connection.execute("PRAGMA query_only").fetchone()
+    connection.execute("PRAGMA query_only=OFF")
+    with transaction(connection, path):
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        while version < format and version in upgrades:
+            for statement in upgrades[version].split(";"):
+                connection.execute(statement)
+            version += 1
+        connection.execute(f"PRAGMA user_version={version}")
+    connection.execute(f"PRAGMA query_only={reads_only}")
+    return version
 
 
 def changes(connection: sqlite3.Connection, path: Path) -> int:
@@ -172,10 +198,12 @@ class StreamFile:
 
     FORMAT: ClassVar[int]
     SCHEMA: ClassVar[str]
+    UPGRADES: ClassVar[Mapping[int, str]] = {}
+    """What makes a file of an older format one of the next, by the older one's number."""
 
     def __init__(self, path: Path, *, create: bool = False, read_only: bool = False) -> None:
         self.path = path
-        self._db = connect(path, self.SCHEMA, self.FORMAT, create=create, read_only=read_only)
+        self._db = connect(path, self.SCHEMA, self.FORMAT, create=create, read_only=read_only, upgrades=self.UPGRADES)
 
     @classmethod
     def create(cls, path: Path) -> Self:

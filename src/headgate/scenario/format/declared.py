@@ -25,7 +25,7 @@ from headgate.model.errors import BadDefinition, BadExpression, BadScenario, Hea
 from headgate.model.expressions import Condition
 from headgate.model.rights import Action, Effect
 from headgate.model.state import State
-from headgate.model.types import EventType, check_name
+from headgate.model.types import EventType, Times, check_name
 from headgate.model.values import Kind, Value, brief
 from headgate.pipeline.index.predicates import Allowed, find
 from headgate.roles.requests.transition import next_state
@@ -46,6 +46,9 @@ Placed: TypeAlias = tuple[ledger.Change, SourcePlace]
 _TARGET: Final = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*:[A-Za-z_]\w*\Z")
 T = TypeVar("T")
 
+STATED: Final = Times(stated=True)
+"""In scenario files types take times from publishers unless they say otherwise."""
+_TIMES: Final = ("times", "lateness", "ahead", "clock_error")
 _KINDS: Final = {kind.value: kind for kind in Kind}
 
 
@@ -80,14 +83,18 @@ def connect_open(node: YamlNode | None, *, default: bool) -> bool:
 
 
 def declared(
-    top: YamlFields, registered: Sequence[ledger.RegisterPredicate], ids: RuleIds, administrator: str
+    top: YamlFields,
+    registered: Sequence[ledger.RegisterPredicate],
+    ids: RuleIds,
+    administrator: str,
+    times: Times | None = None,
 ) -> list[Placed]:
-    """Everything that a policy declares, and last its rules."""
+    """Everything that a policy declares, and last its rules; `times` is as `read_type` has it."""
     changes: list[Placed] = [
         *_principals(top, administrator),
         *_groups(top, administrator),
         *_relations(top),
-        *((read_type(name, node), node.place) for name, node in top.entries("types")),
+        *((read_type(name, node, times), node.place) for name, node in top.entries("types")),
     ]
     changes += [(ledger.SetPrivate(name.text(), True), name.place) for name in top.each("private")]
     if "predicates" in top:
@@ -167,17 +174,19 @@ def _open(top: YamlFields) -> Callable[[str], bool]:
     return names.__contains__
 
 
-def read_type(name: str, node: YamlNode) -> ledger.DeclareType:
-    """A type as it is written under its name."""
-    fields = node.fields(("owner", "extends", "attributes", "key"), required=("owner",))
+def read_type(name: str, node: YamlNode, times: Times | None = None) -> ledger.DeclareType:
+    """A type as it is written under its name; `times` is what holds where it says nothing of them."""
+    fields = node.fields(("owner", "extends", "attributes", "key", *_TIMES), required=("owner",))
     attributes = {}
     for attribute, kind in fields.entries("attributes"):
         if not isinstance(kind.data, str) or kind.data not in _KINDS:
             kind.refuse(f"`{brief(kind.plain())}` is not a kind of value", f"known kinds: {', '.join(_KINDS)}")
         attributes[attribute] = _KINDS[kind.data]
     parent, key = fields.maybe("extends", TEXT), tuple(map(TEXT, fields.each("key")))
+    said = {what: fields[what].scalar() for what in _TIMES if what in fields}
     with placed(node.place):
-        return ledger.DeclareType(EventType(name, fields["owner"].text(), attributes, parent, key))
+        times = Times.said(**said) or (times if parent is None else None)
+        return ledger.DeclareType(EventType(name, fields["owner"].text(), attributes, parent, key, times=times))
 
 
 def read_predicates(

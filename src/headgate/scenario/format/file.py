@@ -101,7 +101,7 @@ def _first(
     node = top.get("connect")
     if reading.connect_open(node, default=True):
         changes.append((SetConnect(True), next(iter(top.values())).place if node is None else node.place))
-    changes += [*reading.declared(top, registered, ids, ADMINISTRATOR), *authority.given(top, keys)]
+    changes += [*reading.declared(top, registered, ids, ADMINISTRATOR, reading.STATED), *authority.given(top, keys)]
     if "coordinator" not in top and root != keys.own:
         changes.append((SetCoordinator(root), top["certificates" if "certificates" in top else "principals"].place))
     return [*changes, *read_peers(top), *reading.read_roles(top)]

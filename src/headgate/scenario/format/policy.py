@@ -123,6 +123,12 @@ def _check_growth(old: EventType, new: EventType, place: SourcePlace) -> None:
                 place=str(place),
                 remedy="keep it, or declare another type",
             )
+    if old.times is not None and old.times.stated and new.times is None and new.parent is None:
+        raise BadDefinition(
+            f"`{new.name}` no longer takes times from publishers",
+            place=str(place),
+            remedy="keep `times: publisher`, or declare another type",
+        )
     for attribute, kind in old.attributes.items():
         if attribute not in new.attributes:
             message = f"`{new.name}` loses its attribute `{attribute}`"

@@ -27,7 +27,7 @@ from headgate.model.values import brief
 from headgate.roles.rolefiles.types import with_times
 from headgate.scenario.format import story
 from headgate.scenario.format.authority import OURSELVES, read_time
-from headgate.scenario.format.declared import parsed, read_condition, read_rules, read_type, where
+from headgate.scenario.format.declared import STATED, parsed, read_condition, read_rules, read_type, where
 from headgate.scenario.format.narration import LINE_KEYS
 from headgate.scenario.format.register import DENIED, StoryRegister
 from headgate.scenario.format.yamlfile import FLAG, NAME, TEXT, Reader, YamlFields, YamlNode
@@ -353,7 +353,7 @@ class StepReader:
 
     def step_type(self, node: YamlNode) -> story.CommitStep:
         """Types that are declared, or grow."""
-        made = [read_type(name, inner) for name, inner in node.mapping().items()]
+        made = [read_type(name, inner, STATED) for name, inner in node.mapping().items()]
         if not made:
             node.refuse("no type to declare", "write `type: {name: {owner: ..., attributes: {...}}}`")
         for change in made:

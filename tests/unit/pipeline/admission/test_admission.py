@@ -23,6 +23,7 @@ from headgate.model.events import Draft, Event
 from headgate.model.expressions import Compare, Constant, Meta, Predicate, Subject, all_of, any_of
 from headgate.model.rights import Action, Rule, Source
 from headgate.model.state import State
+from headgate.model.types import BY_GATEWAY, Times
 from headgate.model.values import Kind, Value, micros
 from headgate.pipeline.admission import admission as module
 from headgate.pipeline.admission.admission import Admission, Admitted, encode_many
@@ -58,7 +59,7 @@ def refused(error: HeadgateError) -> Answer:
 
 
 def stored(event: Event) -> Answer:
-    stamped = repr(event.requires), event.rate, event.origin
+    stamped = repr(event.requires), event.rate, event.origin, event.stated
     return "stored", event.id, event.source, event.publisher, event.type, *stamped, exact(event.values)
 
 
@@ -113,13 +114,14 @@ def agree(
         same = from_blob(encode(accepted, layouts(state.types)))
         assert sorted(held.column_names) == sorted(same.column_names)
         assert held.select(same.column_names).equals(same)
-    denied = ("publish-denied", "policy-rule")
+    denied = ("publish-denied", "policy-rule", "ahead-of-clock")
     sound = [at for at, one in enumerate(reference) if isinstance(one, Event) or one.code in denied]
     chosen = [drafts[at] for at in sound]
     by_columns = []
     for (publisher, type_name), mine in grouped(chosen).items():
-        table = natural([chosen[at] for at in mine], admission.attributes(type_name))
-        columns = from_arrow(table, type_name, publisher, admission.attributes(type_name))
+        attributes, times = admission.attributes(type_name), admission.times(type_name)
+        table = natural([chosen[at] for at in mine], attributes, times)
+        columns = from_arrow(table, type_name, publisher, attributes, times=times)
         assert not columns.refusals
         origins = pa.array([chosen[at].origin for at in mine], pa.string())
         by_columns.append(admission.admit(replace(columns, origin=origins), now, before))
@@ -138,14 +140,16 @@ NATURAL = {
 }
 
 
-def natural(drafts: Sequence[Draft], attributes: Mapping[str, Kind]) -> pa.Table:
+def natural(drafts: Sequence[Draft], attributes: Mapping[str, Kind], times: Times = BY_GATEWAY) -> pa.Table:
     """Drafts as a client would send them in Arrow."""
-    columns = from_drafts(drafts, attributes)
+    columns = from_drafts(drafts, attributes, times)
     arrays = {"id": columns.ids, "source": columns.sources}
     for name, array in columns.arrays.items():
         kind = attributes[name]
         target = NATURAL[kind]
         arrays[f"data.{name}"] = array.view(target) if kind is Kind.TIMESTAMP else array.cast(target)
+    if columns.stated is not None:
+        arrays["time"] = columns.stated.view(pa.timestamp("us", "UTC"))
     if any(d.requires is not None for d in drafts):
         arrays["requires"] = pa.array([None if d.requires is None else render_condition(d.requires) for d in drafts])
     return pa.table(arrays)
@@ -177,6 +181,8 @@ def spoiled(draw: st.DrawFn, drafts: Sequence[Draft], state: State) -> list[Draf
                 found[at] = replace(each, values={**each.values, draw(st.sampled_from(("zz", "id", "i1"))): 1})
             case 2:
                 found[at] = replace(each, values=draw(st.sampled_from(([], "x", None))))
+            case 3 | 4:
+                found[at] = replace(each, time=draw(st.sampled_from(ODD)))
             case _:
                 names = list(state.types.attributes(each.type)) if each.type in state.types else []
                 if names:

@@ -146,7 +146,7 @@ def test_a_log_of_an_older_format_is_refused(log: EventLog) -> None:
     with sqlite3.connect(log.path) as db:
         db.execute("PRAGMA user_version = 1")
     for again in (EventLog.open, EventLog.create):
-        with pytest.raises(TooOld, match=r"format 1; this Headgate reads format 2") as found:
+        with pytest.raises(TooOld, match=r"format 1; this Headgate reads format 3") as found:
             again(log.path)
         assert found.value.code == "too-old"
 

@@ -455,6 +455,7 @@ def _operation(change: changes.Change) -> dict[str, Any]:
         case changes.DeclareType(declared):
             kinds = {name: kind.value for name, kind in declared.attributes.items()}
             body = {"attributes": kinds, "extends": declared.parent, "key": declared.key, "owner": declared.owner}
-            return {"op": op, "name": declared.name, "type": body}
+            times = {} if declared.times is None else declared.times.as_said()
+            return {"op": op, "name": declared.name, "type": {**body, **times}}
         case _:
             return {"op": op, **asdict(change)}
