@@ -15,7 +15,6 @@ from websockets.exceptions import InvalidStatus
 from harness.alone import Alone, answer_of, head, rule, wait
 from harness.attack import SALE, enter, event, fresh, person, publish, refused, version
 from headgate.model.changes import Change, DeclarePrincipal, RemovePrincipal, RemoveRule, SetKey
-from headgate.node.domain import Domain
 from headgate.protocol import messages as wire
 from headgate.trust.certificates import amend_succession, consent_to, issue_succession
 from headgate.trust.keys import PrivateKey
@@ -24,8 +23,7 @@ from strategies.presenting import certificate, now, types
 
 
 def stored(made: Alone, id: str) -> bool:
-    with Domain.open(made.files.data) as domain:
-        return any(one.id == id for one in domain.events())
+    return any(one.id == id for one in made.domain.events())
 
 
 def test_a_session_of_one_domain_is_none_in_the_other_though_the_key_is_known_in_both(

@@ -23,7 +23,6 @@ from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.node.domain import Domain
 from headgate.protocol import messages as wire
 from headgate.trust.identities import issue_identity
 from headgate.trust.keys import PrivateKey
@@ -35,8 +34,7 @@ ARROW = {"content-type": wire.ARROW}
 
 def kept(made: Alone, publisher: str) -> list[Event]:
     """What the log has of someone."""
-    with Domain.open(made.files.data) as domain:
-        return [one for one in domain.events() if one.publisher == publisher]
+    return [one for one in made.domain.events() if one.publisher == publisher]
 
 
 def as_arrow(columns: dict[str, Any]) -> bytes:
@@ -101,9 +99,7 @@ def test_another_publishers_identity_attests_nobody_else(north: Alone) -> None:
             refused(publish(vouched, event()), "publish-denied")
         assert kept(north, name) == []
     finally:
-        with Domain.open(north.files.data) as domain:
-            known = provider.public.did in domain.ledger.state().providers
-        if known:
+        if provider.public.did in north.domain.ledger.state().providers:
             north.commit(RemoveProvider(provider.public.did))
 
 

@@ -61,8 +61,7 @@ def full(*gateways: Process) -> Iterator[None]:
 
 
 def kept(made: Alone, publisher: str) -> list[str]:
-    with Domain.open(made.files.data) as domain:
-        return [one.id for one in domain.events() if one.publisher == publisher]
+    return [one.id for one in made.domain.events() if one.publisher == publisher]
 
 
 # -- a full disk --------------------------------------------------------------------------------------------------

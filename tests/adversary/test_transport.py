@@ -17,7 +17,6 @@ from harness.alone import Alone, Socket, answer_of, head, wait
 from harness.attack import MANY, SALE, event, fresh, person, publish, refused
 from headgate.gateway.http.connection_limits import MAX_HEAD_BYTES
 from headgate.gateway.http.operations import PROTOCOL
-from headgate.node.domain import Domain
 from headgate.protocol import messages as wire
 from headgate.trust.tls import client_context
 
@@ -26,8 +25,7 @@ IMPATIENT = 1
 
 
 def kept(made: Alone, publisher: str) -> list[str]:
-    with Domain.open(made.files.data) as domain:
-        return [one.id for one in domain.events() if one.publisher == publisher]
+    return [one.id for one in made.domain.events() if one.publisher == publisher]
 
 
 def status(answer: bytes) -> int:

@@ -16,9 +16,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -34,6 +35,7 @@ from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.node.config import Files
 from headgate.node.domain import Domain
+from headgate.pipeline.spark.ledger_tail import LedgerTail
 from headgate.protocol import messages as wire
 from headgate.trust.handshake import Challenge, new_nonce, prove
 from headgate.trust.keys import PrivateKey
@@ -174,8 +176,18 @@ class Alone:
 
     def commit(self, *changes: Change, author: str = ADMINISTRATOR) -> int:
         """Change the policy, as another process would."""
-        with Domain.open(self.files.data) as domain:
-            return domain.commit(Batch(author, changes))
+        return self.domain.commit(Batch(author, changes))
+
+    @cached_property
+    def domain(self) -> Domain:
+        """Its files, opened as by another process beside the gateways, until the domain is no longer needed."""
+        return Domain.open(self.files.data)
+
+    def close(self) -> None:
+        """Stop the gateways, and let go of the files."""
+        self.stop()
+        if "domain" in self.__dict__:
+            self.domain.close()
 
     def people(self, *names: str) -> list[Change]:
         """The changes that declare principals with keys."""
@@ -302,11 +314,13 @@ class Alone:
         over = threading.Event()
 
         def work() -> None:
-            with Domain.open(self.files.data) as domain:
+            with ExitStack() as stack:
+                domain = stack.enter_context(Domain.open(self.files.data))
                 decider = Decider(domain)
                 decided: tuple[int, Mapping[str, int]] = (-1, {})
+                newest = stack.enter_context(closing(LedgerTail(domain.paths.ledger)))
                 while not over.is_set():
-                    now = domain.ledger.version, {stream: tail.last for stream, tail in domain.log.tails().items()}
+                    now = newest.version, {stream: tail.last for stream, tail in domain.log.tails().items()}
                     if now != decided:
                         decider.step()
                         decided = now
@@ -337,7 +351,7 @@ def alone(directory: Path, policy: Callable[[Alone], Sequence[Change]], name: st
     try:
         yield made
     finally:
-        made.stop()
+        made.close()
 
 
 def wait(ready: Callable[[], bool], what: str, seconds: float = ANSWER_SECONDS) -> None:

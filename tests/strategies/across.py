@@ -259,6 +259,8 @@ def across(directory: Path, bound: int = BOUND, **settings: str) -> Iterator[Acr
         yield made
     finally:
         made.stop()
+        here.close()
+        there.close()
 
 
 def _prepare(here: Alone, there: Alone, cable: Cable, bound: int) -> None:

@@ -49,6 +49,8 @@ from headgate.roles.requests.transition import Outcome, transition
 P = ParamSpec("P")
 T = TypeVar("T")
 
+MAX_KNOWN_POLICIES: Final = 4
+"""States without subscriptions that are kept: an index is made of the same few again and again."""
 CLOSED_AT_ONCE: Final = 10_000
 """Facts that one statement ends; databases bound the values of a statement."""
 
@@ -86,6 +88,8 @@ class Ledger:
         self._clock = clock
         self._committing = threading.Lock()
         self._head = State(administrator=administrator)
+        self._policies: dict[int, State] = {}
+        """The newest states that were asked for without subscriptions."""
         self._book: Book | None = None  # of the head state, while no commit is under way
         self.functions: Callable[[State], Mapping[str, RoleFunction]] = no_functions
         self.administrator = administrator
@@ -207,7 +211,9 @@ class Ledger:
                 if head.version > self._head.version:
                     self._head = head
                 return head
-            return load(connection, wanted, self.administrator, subscriptions=subscriptions)
+            if subscriptions:
+                return load(connection, wanted, self.administrator)
+            return self._policy_at(connection, wanted, latest)
 
     versions = _asking(queries.versions)
     type_since = _asking(queries.type_since)
@@ -286,6 +292,20 @@ class Ledger:
         if head.version == 0 or head.version > latest:
             return load(connection, latest, self.administrator)
         return advance(connection, head, latest)
+
+    def _policy_at(self, connection: Connection, version: int, latest: int) -> State:
+        """The state without subscriptions, brought forward from the newest before it that is still known."""
+        known = {one: state for one, state in self._policies.items() if one <= latest}
+        if version in known:
+            return known[version]
+        before = max((one for one in known if one < version), default=None)
+        if before is None:
+            found = load(connection, version, self.administrator, subscriptions=False)
+        else:
+            found = advance(connection, known[before], version, subscriptions=False)
+        kept = sorted({*known, version})[-MAX_KNOWN_POLICIES:]
+        self._policies = {one: known.get(one, found) for one in kept}
+        return found
 
 
 @contextmanager

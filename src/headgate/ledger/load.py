@@ -48,10 +48,12 @@ def load(connection: Connection, version: int, administrator: str, *, subscripti
     return state
 
 
-def advance(connection: Connection, state: State, version: int) -> State:
+def advance(connection: Connection, state: State, version: int, *, subscriptions: bool = True) -> State:
     """A state brought forward to a later version; what did not change since is not read again."""
     since = state.version
     names = set(connection.scalars(_TOUCHED, {"after": since + 1, "through": version}))
+    if not subscriptions:
+        names.discard(SUBSCRIPTIONS.table.name)
     for family in _FAMILIES:
         if not any(one.table.name in names for one in family):
             continue

@@ -263,6 +263,8 @@ def test_the_ledger_is_the_chain_of_apply(batches: list[Batch], data: st.DataObj
                 assert exact(again.state(version)) == exact(state)
                 assert again.state(version) == state
                 assert policy(again.state(version, subscriptions=False)) == policy(state)
+            for version in data.draw(st.permutations(range(len(chain))), "looked up"):
+                assert policy(again.state(version, subscriptions=False)) == policy(chain[version])
             _changes_add_up(again, chain)
             _differences_and_histories_miss_nothing(again, chain)
 
