@@ -34,22 +34,28 @@ class Rehearsal:
             self.events: list[Event] = stage.world.events
             self.board = stage.board
             ledger = stage.world.domain.ledger
-            self.subscriptions = [one for one, _ in ledger.all_subscriptions(ledger.version)]
+            self._every = [one for one, _ in ledger.all_subscriptions(ledger.version)]
+            self.subscriptions = [one for one in self._every if not stage.is_hidden(one.id)]
             self.states: list[State] = [ledger.state(version) for version in range(ledger.version + 1)]
         self.refusals = [row for row in self.board.rows if isinstance(row, Refusal)]
 
-    def deliver(self) -> dict[tuple[str, str], Delivered]:
-        """What each subscription gets of each event."""
-        found = {}
+    def every(self) -> list[tuple[str, Delivered]]:
+        """What each subscription gets of each event, those by which detections see included."""
+        found = []
         for event in self.events:
-            for number, one in enumerate(self.subscriptions):
+            for number, one in enumerate(self._every):
                 if (delivery := decide(event, one, self.states.__getitem__, {})) is not None:
                     place = (event.stream, event.seq, event.version)
-                    found[one.id, event.id] = Delivered(
-                        *place, number, event.id, event.type, event.publisher, event.time, delivery.view
-                    )
-        self.board.decide({"main": len(self.events)}, ((name, d) for (name, _), d in found.items()))
+                    view = delivery.view
+                    made = Delivered(*place, number, event.id, event.type, event.publisher, event.time, view)
+                    found.append((one.id, made))
         return found
+
+    def deliver(self) -> dict[tuple[str, str], Delivered]:
+        """What each subscription of the story gets of each event, as the board shows it from now on."""
+        every = self.every()
+        self.stage.look({event.stream: event.seq for event in self.events}, every)
+        return {(name, one.event): one for name, one in every if not self.stage.is_hidden(name)}
 
     def received(self) -> dict[str, list[str]]:
         """The events that each reader gets, in order."""

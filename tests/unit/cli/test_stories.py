@@ -1,13 +1,16 @@
 """The demonstrations without Spark: their policies hold together, and the table shows what was delivered."""
 
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from headgate.cli.stories import STORIES, file_of
 from headgate.cli.stories.stage import HIDDEN, NOTHING, WAITING
 from headgate.node.domain import Domain
 from headgate.scenario.format.file import load
+from headgate.scenario.format.story import PublishStep
 from headgate.scenario.run import run
 from strategies.rehearsing import Rehearsal
 
@@ -20,7 +23,8 @@ def test_a_story_plays_and_every_line_fits(name: str, tmp_path: Path) -> None:
     deliveries = rehearsal.deliver()
     lines = rehearsal.shown()
     marked = sum(bool(scenario.lines[number].note) for number in rehearsal.stage.scenes)
-    assert len(waiting) == len(lines) == 2 + len(rehearsal.events) + marked
+    before = sum(isinstance(step, PublishStep) for step in scenario.steps[: rehearsal.stage.scenes.start])
+    assert len(waiting) == len(lines) == 2 + len(rehearsal.events) - before + marked
     assert all(len(line) <= 80 for line in lines)
     readers = {reader.subscription for reader in narration.readers} | narration.asides.keys()
     assert readers == {one.id for one in rehearsal.subscriptions}
@@ -74,3 +78,41 @@ def test_what_the_narrator_notes_is_the_note_of_the_version(name: str, tmp_path:
         kept = {entry.note for entry in domain.ledger.versions()}
     assert notes
     assert kept.issuperset(notes)
+
+
+def test_the_map_of_the_badges(tmp_path: Path) -> None:
+    rehearsal = Rehearsal("badge", tmp_path)
+    rehearsal.deliver()
+    console = Console(file=StringIO(), width=80, color_system=None)
+    assert rehearsal.board.map is not None
+    console.print(rehearsal.board.map.render(80, rehearsal.board.received))
+    lines = [line.rstrip() for line in console.file.getvalue().splitlines()]  # type: ignore[attr-defined]
+    seen = {line.split()[0]: line.split()[1:] for line in lines[1:6]}
+    assert lines[0].split() == ["CL", "Eng", "ORL"]
+    assert " ".join(seen["sensors"]) == "1 lab, rmn T14, sam lab jmb E1, kay E1 ah O2"
+    assert " ".join(seen["Sam"]) == "jmb lobby, rmn T14, sam lab . ."
+    assert " ".join(seen["Jean"]) == "rmn T14, sam lab jmb E1 ."
+    assert " ".join(seen["Kay"]) == "rmn T14, sam lab jmb E1, kay E1 ."
+    assert " ".join(seen["Andy"]) == "rmn T14, sam lab jmb E1 ah O2"
+    moves = [line for line in lines if "moved from" in line]
+    assert moves == [
+        "09:00:40  badge 2 moved from CL to ORL",
+        "09:00:50  badge 2 moved from ORL to Eng",
+        "09:01:00  badge 2 moved from Eng to CL",
+        "09:01:20  badge 2 moved from CL to Eng",
+    ]
+
+
+def test_no_move_is_told_before_it_is_certain(tmp_path: Path) -> None:
+    rehearsal = Rehearsal("badge", tmp_path)
+    rehearsal.deliver()
+    board, events = rehearsal.board, rehearsal.events
+    deliveries = rehearsal.every()
+    assert board.map is not None
+    board.map.told.clear()
+    late = next(event for event in events if event.id == "s9")  # what the company tells last
+    reached = {event.stream: event.seq for event in events} | {late.stream: late.seq - 1}
+    rehearsal.stage.look(reached, [one for one in deliveries if one[1].event != "s9"])
+    assert not any("moved" in one.words for one in board.map.told)
+    rehearsal.stage.look({event.stream: event.seq for event in events}, deliveries)
+    assert sum("moved" in one.words for one in board.map.told) == 4

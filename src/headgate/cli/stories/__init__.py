@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-STORIES: Final = ("numberplate", "sports", "market", "bell-lapadula", "meeting", "police", "coalition")
+STORIES: Final = ("numberplate", "sports", "market", "bell-lapadula", "meeting", "police", "coalition", "badge")
 
 
 def file_of(story: str) -> Path:

@@ -115,13 +115,17 @@ def _performance(stage: Stage, session: Any) -> None:
     """Play the scenes: live on a terminal, otherwise the finished table once."""
     if _moving():
         with Live(console=out, auto_refresh=False, transient=True, redirect_stderr=False) as live:
-            stage.play(session, lambda board, say: live.update(board.render(out.width, say), refresh=True), PACE)
+            stage.play(session, lambda board, say: live.update(board.render_live(out.width, say), refresh=True), PACE)
     else:
         stage.play(session)
     if not _moving():
         out.print()
     out.print(stage.board.render(out.width))
     out.print()
+    if stage.board.map is not None:
+        out.print(Text("Where everyone was last, as each of them sees it, and what was signalled", "bold"))
+        out.print(stage.board.map.render(out.width, stage.board.received))
+        out.print()
     for line in stage.lines():
         if line.say:
             out.print(Text(line.say))

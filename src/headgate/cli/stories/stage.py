@@ -35,8 +35,10 @@ from rich.text import Text
 
 from headgate.cli.shared.common import Stopped
 from headgate.cli.stories import file_of
+from headgate.cli.stories.place_map import PlaceMap
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.event_types import SignedTypes
+from headgate.decide.composite import Signal
 from headgate.decide.publish import type_check
 from headgate.lang.render import render_condition
 from headgate.ledger import StartingPoint
@@ -52,7 +54,7 @@ from headgate.pipeline.deliveries import Delivered
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
 from headgate.scenario.engines.node_engine.story_keys import StoryKeys
-from headgate.scenario.engines.play import Got, ScenarioOutcome, take_step
+from headgate.scenario.engines.play import Got, beginning, take_step
 from headgate.scenario.engines.spark_engine import DomainStage
 from headgate.scenario.format import story
 from headgate.scenario.format.file import load
@@ -156,7 +158,7 @@ class Stage:
         self.board = Board(self.narration, scenario)
         self.exhibits: list[tuple[Exhibit, int]] = []
         """What is to be shown, each with the version it is of."""
-        self._outcome = ScenarioOutcome()
+        self._outcome = beginning(scenario)
         self.world.begin(scenario.policy)
         self._begins = next((n for n, line in enumerate(scenario.lines) if line.say), 0)
         for number in range(self._begins):
@@ -185,7 +187,7 @@ class Stage:
         def watch(until: Event | float, say: str) -> None:
             """Show what arrives, until an event is decided or a time has come."""
             while True:
-                self.board.decide(self._seen.store.reached().streams, read_deliveries(self._seen))
+                self.look(self._seen.store.reached().streams, read_deliveries(self._seen))
                 show(self.board, say)
                 if self.board.decided(until) if isinstance(until, Event) else time.monotonic() >= until:
                     return
@@ -214,6 +216,27 @@ class Stage:
         finally:
             query.stop()
 
+    def look(self, reached: Mapping[str, int], deliveries: Sequence[tuple[str, Delivered]]) -> None:
+        """The pipeline has decided this far, and delivered this: show it, and what detections make of it."""
+        self.board.decide(reached, deliveries)
+        if self.board.map is not None:
+            self.board.map.tell(self._signals(deliveries))
+
+    def is_hidden(self, subscription: str) -> bool:
+        """Is this what a detection sees by, and not a subscription of the story?"""
+        return self._outcome.detections.is_hidden(subscription)
+
+    def _signals(self, deliveries: Iterable[tuple[str, Delivered]]) -> dict[str, list[Signal]]:
+        """What detections have signalled, of what arrived before the first event that is not decided yet."""
+        decided = {event.id for event in self.world.events if self.board.decided(event)}
+        detections = self._outcome.detections
+        waits = (arrival.step is not None and arrival.step.draft.id not in decided for arrival in detections.arrivals)
+        known = next((number for number, waiting in enumerate(waits) if waiting), len(detections.arrivals))
+        views: dict[str, dict[str, Mapping[str, Value]]] = {}
+        for subscription, delivered in deliveries:
+            views.setdefault(subscription, {})[delivered.event] = delivered.view
+        return replace(detections, arrivals=detections.arrivals[:known]).signals(views, by_reference=False)
+
     def take(self, number: int) -> Event | None:
         """Take one step, and put it on the board: the event, if it publishes one."""
         step, line = self.scenario.steps[number], self.scenario.lines[number]
@@ -233,6 +256,9 @@ class Stage:
             self.board.rows += [(point, line.note) for point in points]
         accepted = self.world.events[published:]
         self.board.rows += accepted
+        if self.board.map is not None and isinstance(step, PublishStep):
+            for event in accepted:
+                self.board.map.see(event, step.occurred, self.world.state())
         return accepted[-1] if accepted else None
 
     def called(self, text: str) -> str:
@@ -355,7 +381,12 @@ class Board:
     rows: list[Event | Refusal | tuple[StartingPoint, str]] = field(default_factory=list)
     received: dict[tuple[str, int, str], Mapping[str, Value]] = field(default_factory=dict)
     reached: Mapping[str, int] = field(default_factory=dict)
+    map: PlaceMap | None = None
     _spinner: Spinner = field(default_factory=lambda: Spinner("dots", style="cyan"))
+
+    def __post_init__(self) -> None:
+        if self.narration.map is not None:
+            self.map = PlaceMap(self.narration, self.narration.map)
 
     def decide(self, reached: Mapping[str, int], deliveries: Iterable[tuple[str, Delivered]]) -> None:
         """The pipeline has decided this far, and delivered this."""
@@ -367,6 +398,13 @@ class Board:
         return self.reached.get(event.stream, 0) >= event.seq
 
     # -- showing ----------------------------------------------------------------------------------------------
+
+    def render_live(self, width: int, say: str) -> RenderableType:
+        """What moves on a terminal: the map, if there is one, or else the table."""
+        if self.map is None:
+            return self.render(width, say)
+        self._spinner.update(text=Text(say))
+        return Group(self.map.render(width, self.received, all_told=False), Text(), self._spinner)
 
     def render(self, width: int, say: str = "") -> RenderableType:
         """The table so far; with something to say, as a line under it that moves."""

@@ -123,11 +123,16 @@ class StoryPipeline(Protocol):
         """Decide everything there is."""
 
 
+def beginning(scenario: story.Scenario) -> ScenarioOutcome:
+    """What there is of a scenario before its first step: the streams that it names count from the start."""
+    streams = {step.stream for step in scenario.steps if isinstance(step, story.PublishStep | story.HeartbeatStep)}
+    return ScenarioOutcome(notes=list(scenario.notes), detections=Detections(frozenset(streams)))
+
+
 def play(scenario: story.Scenario, stage: StoryStage) -> ScenarioOutcome:
     """What comes of a scenario on a stage."""
-    streams = {step.stream for step in scenario.steps if isinstance(step, story.PublishStep | story.HeartbeatStep)}
-    detections = Detections(frozenset(streams))
-    outcome = ScenarioOutcome(notes=list(scenario.notes), detections=detections)
+    outcome = beginning(scenario)
+    detections = outcome.detections
     stage.begin(scenario.policy)
     for step in scenario.steps:
         take_step(step, stage, scenario, outcome)

@@ -68,6 +68,8 @@ def load(path: Path, allowed: Allowed = EVERYTHING) -> Scenario:
         events=register.events,
         statements={**certificates, **identities},
         types=register.types.every,
+        detections=register.detections,
+        relations=state.relations,
     )
     return Scenario(
         file=path,

@@ -6,7 +6,7 @@ Guarantees: every principal, subscription, event, statement and type that a narr
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headgate.model.authority import Certificate, Identity
@@ -15,7 +15,10 @@ from headgate.scenario.format.yamlfile import INTEGER, TEXT, YamlFields, YamlNod
 
 LINE_KEYS: Final = ("say", "note", "show")
 """The keys of a step that are for the narrator."""
-_STORY_KEYS: Final = ("opening", "source", "readers", "asides", "question", "moral", "organisations", "domain", "tries")
+_STORY_KEYS: Final = (
+    *("opening", "source", "readers", "asides", "question", "moral", "organisations", "domain", "tries"),
+    *("map", "signals"),
+)
 _EXHIBITS: Final = ("chain", "guests", "checks", "roles")
 
 
@@ -89,12 +92,26 @@ class StoryQuestion:
 
 
 @dataclass(frozen=True, slots=True)
+class StoryMap:
+    """Where things are, as each reader sees it: of each `thing` its newest `place`, in a column for each `column`.
+
+    All three are attributes of events. `names` are relations that say what their values are called.
+    """
+
+    thing: str
+    column: str
+    place: str
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Narration:
     """How a scenario is told, from the first sentence to the last.
 
     `asides` are sentences about the `{count}` of events that a subscription without a column received.
     `organisations` have directories with the keys of some principals, and `domain` is the one that the domain is in.
     `tries` are commands for afterwards, with `{dir}` for the directory of the story, and what each is for.
+    A `map` shows where things are; `signals` are sentences about what detections signal, with variables in braces.
     """
 
     opening: str
@@ -106,6 +123,8 @@ class Narration:
     organisations: Mapping[str, tuple[str, ...]]
     domain: str
     tries: tuple[tuple[str, str], ...]
+    map: StoryMap | None = None
+    signals: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +136,8 @@ class StoryNames:
     events: Mapping[str, str]
     statements: Mapping[str, Certificate | Identity]
     types: Collection[str]
+    detections: Collection[str] = ()
+    relations: Collection[str] = ()
 
     def narration(self, node: YamlNode) -> Narration:
         """The `story` of a file."""
@@ -132,6 +153,8 @@ class StoryNames:
             organisations=organisations,
             domain=fields.maybe("domain", lambda inner: _known(inner, organisations, "organisation"), ""),
             tries=tuple(map(_try, fields.each("tries"))),
+            map=fields.maybe("map", self._map),
+            signals={self._detection(id, inner): inner.text() for id, inner in fields.entries("signals")},
             **fields.given(opening=TEXT, source=TEXT, moral=TEXT),
         )
 
@@ -147,6 +170,16 @@ class StoryNames:
         one_of = self._one_of
         keys = {"text": TEXT, "as": one_of("principal"), "event": one_of("event"), "attribute": TEXT}
         return StoryQuestion(*node.record(keys, keys).values())
+
+    def _map(self, node: YamlNode) -> StoryMap:
+        fields = node.fields(("thing", "column", "place", "names"), ("thing", "column", "place"))
+        names = {name: _known(inner, self.relations, "relation") for name, inner in fields.entries("names")}
+        return StoryMap(names=names, **fields.given(thing=TEXT, column=TEXT, place=TEXT))
+
+    def _detection(self, id: str, node: YamlNode) -> str:
+        if id not in self.detections:
+            node.refuse(f"no detection `{brief(id)}`", "its id is that of a `detect` step")
+        return id
 
     def _exhibit(self, node: YamlNode) -> Exhibit:
         fields = node.fields(("title", "columns", *_EXHIBITS), ("title",))
