@@ -37,7 +37,7 @@ from headgate.ledger.load import (
 )
 from headgate.ledger.policy_rows import RULES
 from headgate.ledger.queries import StartingPoint
-from headgate.ledger.storage import PATIENCE, RESTORE, Storage
+from headgate.ledger.storage import PATIENCE, RESTORE, Storage, create_tables
 from headgate.model.changes import Batch, Settle
 from headgate.model.errors import BadDefinition, Damaged, NotFound, StorageBusy, VersionConflict
 from headgate.model.state import ADMINISTRATOR, State
@@ -116,7 +116,7 @@ class Ledger:
                     raise BadDefinition(f"the ledger `{storage.place}` already exists", remedy="open it instead")
                 if present and storage.is_sqlite:
                     raise BadDefinition(f"`{storage.place}` holds another database", remedy="choose another path")
-                METADATA.create_all(connection)
+                create_tables(connection, METADATA)
                 facts = {"format": str(schema.FORMAT), "administrator": administrator, "headgate": __version__}
                 rows = [{"name": name, "value": value} for name, value in facts.items()]
                 connection.execute(insert(schema.meta), rows)

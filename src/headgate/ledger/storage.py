@@ -11,11 +11,16 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, make_url
+from sqlalchemy.dialects import registry
+from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
+from sqlalchemy.util import LRUCache
 
 from headgate.model.errors import (
     BadDefinition,
@@ -39,6 +44,23 @@ _BUSY: Final = frozenset({"40001", "40P01", "55P03", "23505"})
 _FULL: Final = frozenset({"53100"})
 
 
+class AlikeSQLite(SQLiteDialect_pysqlite):
+    """SQLite, whichever file: a statement that was compiled for one ledger serves all others of the process."""
+
+    supports_statement_cache = True
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+
+_ALIKE: Final = "sqlite+alike"
+registry.register(_ALIKE.replace("+", "."), __name__, AlikeSQLite.__name__)
+_COMPILED: Final = LRUCache[Any, Any](1_000)
+
+
 class Storage:
     """One database, opened lazily, used by many threads."""
 
@@ -49,10 +71,14 @@ class Storage:
         in_memory = self.is_sqlite and self.url.database in (None, "", ":memory:")
         self.file = Path(self.url.database or "") if self.is_sqlite and not in_memory else None
         self.place = str(self.file) if self.file else self.url.render_as_string(hide_password=True)
-        self.engine: Engine = create_engine(self.url)
         self._closed = False
+        self.engine: Engine
         if self.is_sqlite:
+            shared = {"compiled_cache": _COMPILED}
+            self.engine = create_engine(self.url.set(drivername=_ALIKE), execution_options=shared)
             _prepare_sqlite(self.engine, patience)
+        else:
+            self.engine = create_engine(self.url)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -122,6 +148,23 @@ def _url(where: str | Path) -> URL:
         raise NotFound(
             "the ledger's address is not a database URL", remedy="give a path or `postgresql+psycopg://...`"
         ) from None
+
+
+def create_tables(connection: Connection, tables: MetaData) -> None:
+    """Make tables and their indexes; on SQLite, where there are none, by words that are found once a process."""
+    if not isinstance(connection.dialect, AlikeSQLite):
+        tables.create_all(connection)
+        return
+    for statement in _definitions(connection.dialect, tables):
+        connection.exec_driver_sql(statement)
+
+
+@cache
+def _definitions(dialect: AlikeSQLite, tables: MetaData) -> tuple[str, ...]:
+    every = tables.sorted_tables
+    made: list[DDLElement] = [CreateTable(table) for table in every]
+    made += [CreateIndex(one) for table in every for one in sorted(table.indexes, key=lambda index: str(index.name))]
+    return tuple(str(one.compile(dialect=dialect)) for one in made)
 
 
 def damage(connection: Connection, *, thorough: bool) -> str | None:
