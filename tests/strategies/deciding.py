@@ -5,8 +5,13 @@ Guarantees: a step decides what a micro-batch would, history for new subscriptio
 
 from __future__ import annotations
 
-from headgate.node.domain import Domain
-from headgate.pipeline.deliveries import DeliveryBlob, DeliveryStore
+from collections.abc import Sequence
+
+from headgate.model.values import micros
+from headgate.node.domain import Domain, utc_now
+from headgate.pipeline import SIGNALS
+from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore
+from headgate.pipeline.detect.signals import SignalRow, signal_blob
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.log.codec import LogBatch
 from headgate.pipeline.match import DecisionWindow
@@ -51,3 +56,15 @@ class Decider:
     def close(self) -> None:
         """Let go of the store."""
         self.store.close()
+
+
+def write_signals(domain: Domain, rows: Sequence[SignalRow] = ()) -> None:
+    """What a micro-batch of the detection query writes: it has come to the end of the log, and has these signals."""
+    store, version = domain.signals, domain.ledger.version
+    reached, tails = store.reached(), domain.log.tails()
+    made = [DeliveryBlob(stream, 1, tail.last, version, 0, 0, None) for stream, tail in tails.items()]
+    if rows:
+        made.append(signal_blob(reached.streams.get(SIGNALS, 0) + 1, version, rows))
+    stats = store.stats(1)
+    batch = stats[-1].batch + 1 if stats else 0
+    store.write(batch, version, made, stats=BatchStats(batch, micros(utc_now()), 0, len(rows), 1, version))

@@ -26,6 +26,8 @@ from websockets.typing import Subprotocol
 
 from headgate.cli.node.init import make_domain
 from headgate.commands.publishing.local import LocalPublisher
+from headgate.commands.subscriptions import ledger_id
+from headgate.decide.composite import environment
 from headgate.gateway.http.app import create_app
 from headgate.gateway.runtime import Gateway
 from headgate.gateway.serve import Server
@@ -35,14 +37,15 @@ from headgate.model.events import Draft
 from headgate.model.rights import Action
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
-from headgate.model.values import Kind
+from headgate.model.values import Kind, Value, moment
 from headgate.node.config import Config, Files
 from headgate.node.domain import Domain
 from headgate.node.logs import AccessLog, Application
 from headgate.node.processes import listen
+from headgate.pipeline.detect.signals import Contributors, SignalRow
 from headgate.trust.keys import PrivateKey
 from headgate.trust.tokens import issue
-from strategies.deciding import Decider
+from strategies.deciding import Decider, write_signals
 from strategies.small import grant
 
 SALE, PRICE = "shop.Sale", "shop.Price"
@@ -124,6 +127,24 @@ class Served:
 
     def decide(self) -> None:
         self.decider.step()
+
+    def detect(self, who: str, id: str, expression: str, **more: Any) -> dict[str, Any]:
+        found = self.ask(who, "PUT", f"/v1/detections/{id}", {"expression": expression, **more})
+        assert found.status_code == 201, found.text
+        made: dict[str, Any] = found.json()
+        return made
+
+    def signal(self, who: str, id: str, *signals: tuple[float, dict[str, Value]], on: Contributors = ()) -> None:
+        """Write signals of a detection, as the detection query does; times are in seconds."""
+        name = ledger_id(who, id)
+        numbers = [one.id for one, _ in self.domain.ledger.all_subscriptions(self.domain.ledger.version)]
+        number = len(numbers) - 1 - numbers[::-1].index(name)
+        rows = [SignalRow(number, moment(round(at * 1e6)), environment(bound), on) for at, bound in signals]
+        write_signals(self.domain, rows)
+
+    def look(self) -> None:
+        """The detection query comes to the end of the log, and has nothing to say."""
+        write_signals(self.domain)
 
 
 class Socket:

@@ -1,4 +1,4 @@
-"""Subscriptions of a principal: make one, find it again, and end it.
+"""Subscriptions of a principal, detections among them: make one, find it again, and end it.
 
 Guarantees: subscriptions have names of their principal's own, while the ledger has one name space for all: no two
 principals share a name there, whatever they choose, and neither can tell that the other has one. What a principal may
@@ -9,26 +9,30 @@ Leaves out: reading deliveries.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 from urllib.parse import quote
 
 from headgate.commands.commit import LedgerAccess
+from headgate.decide.composite_check import conform_bound
 from headgate.decide.views import entries
 from headgate.model.changes import Subscribe, Unsubscribe
+from headgate.model.composite import NullEvent
 from headgate.model.errors import AlreadyExists, BadDefinition, NotFound, SubscribeDenied, TooMany
 from headgate.model.expressions import names_meta
-from headgate.model.rights import Action, Subscription
+from headgate.model.rights import Action, Detection, Subscription
 from headgate.model.state import State
 from headgate.model.types import check_name
-from headgate.model.values import brief
+from headgate.model.values import EPOCH, brief
 
 MAX_LOCAL_CHARS: Final = 100
 """Characters of the name that a principal gives to a subscription or reservation."""
 
 
-def subscribe(ledger: LedgerAccess, wanted: Subscription, *, most: int) -> tuple[Subscription, bool]:
+def subscribe(
+    ledger: LedgerAccess, wanted: Subscription, *, most: int, most_detections: int | None = None
+) -> tuple[Subscription, bool]:
     """The subscription by this name, made unless it is there, and whether it is new; refused if another one is there.
 
     One that was made elsewhere is made anew from here, where rights depend on that. Nobody has more than `most`.
@@ -36,9 +40,9 @@ def subscribe(ledger: LedgerAccess, wanted: Subscription, *, most: int) -> tuple
     ledger.follower.refresh()  # another gateway may have made it and lost the answer
     old = ledger.follower.subscription(wanted.id)
     if old is None:
-        subscribe_together(ledger, wanted.principal, [wanted], most=most)
+        subscribe_together(ledger, wanted.principal, [wanted], most=most, most_detections=most_detections)
         return _own(ledger, wanted.principal, wanted.id), True
-    if replace(wanted, first=old.first, origin=old.origin) != old:
+    if _as_asked(wanted) != _as_asked(old):
         id = local_id(wanted.principal, wanted.id) or wanted.id
         raise AlreadyExists(f"your subscription `{id}` is another one", remedy="end it first, or choose another id")
     if is_elsewhere(ledger.state, old, wanted.origin):
@@ -47,19 +51,58 @@ def subscribe(ledger: LedgerAccess, wanted: Subscription, *, most: int) -> tuple
     return old, False
 
 
-def subscribe_together(ledger: LedgerAccess, author: str, wanted: Sequence[Subscription], *, most: int) -> None:
+def subscribe_together(
+    ledger: LedgerAccess,
+    author: str,
+    wanted: Sequence[Subscription],
+    *,
+    most: int,
+    most_detections: int | None = None,
+) -> None:
     """Make new subscriptions as one version, all or none; nobody has more than `most`."""
 
     def check(state: State) -> None:
-        for principal, new in Counter(one.principal for one in wanted).items():
-            held = sum(1 for one in state.subscriptions.values() if one.principal == principal)
-            if held + new > most:
-                raise TooMany(
-                    f"you have {held} subscriptions", remedy="end some; `limits.subscriptions_per_principal` is full"
-                )
+        _check_room("subscriptions", most, state.subscriptions.values(), wanted)
+        if most_detections is not None:
+            held, new = (
+                [one for one in some if one.detection is not None] for some in (state.subscriptions.values(), wanted)
+            )
+            _check_room("detections", most_detections, held, new)
 
     check(ledger.state)  # who has too many makes nobody wait for the ledger
     ledger.change(author, map(Subscribe, wanted), check=check)
+
+
+def detect(ledger: LedgerAccess, wanted: Subscription, *, most: int, most_detections: int) -> tuple[Subscription, bool]:
+    """The detection by this name, made unless it is there, and whether it is new; as `subscribe`.
+
+    What is bound may come as JSON has it: text for times and bytes. It is resolved once: the same text again is the
+    same detection, whatever its names would mean by now.
+    """
+    detection = wanted.detection
+    assert detection is not None, "what is no detection is subscribed to"
+    bound = conform_bound(detection.composite, ledger.state, detection.bound)
+    made = replace(wanted, detection=replace(detection, bound=bound))
+    return subscribe(ledger, made, most=most, most_detections=most_detections)
+
+
+def _check_room(what: str, most: int, held: Iterable[Subscription], new: Iterable[Subscription]) -> None:
+    """Refuse more than anyone may have."""
+    mine = Counter(one.principal for one in held)
+    for principal, more in Counter(one.principal for one in new).items():
+        if mine[principal] + more > most:
+            full = f"end some; `limits.{what}_per_principal` is full"
+            raise TooMany(f"you have {mine[principal]} {what}", remedy=full)
+
+
+def _as_asked(subscription: Subscription) -> tuple[object, ...]:
+    """What was asked for, without what came of that."""
+    asked = replace(subscription, first=0, origin=None)
+    if asked.detection is None:
+        return (asked,)
+    bound = sorted((name, repr(value)) for name, value in asked.detection.bound.items())
+    start = asked.detection.start if asked.history else EPOCH
+    return replace(asked, detection=Detection(asked.detection.text, NullEvent())), bound, start
 
 
 def unsubscribe(ledger: LedgerAccess, principal: str, *names: str) -> None:

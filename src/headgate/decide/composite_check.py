@@ -56,6 +56,29 @@ def resolve(c: Composite, state: State, bound: Mapping[str, Value] | None = None
     return Resolved(made, check.kinds, said, never)
 
 
+def conform_bound(c: Composite, state: State, bound: Mapping[str, Value]) -> Mapping[str, Value]:
+    """What is bound, with text made the times and bytes that templates take it for."""
+    kinds: dict[str, Kind] = {}
+    check = _Check(state)
+    for template in model.templates(c):
+        try:
+            declared = state.types.attributes(check.type_of(template).name)
+        except BadExpression:
+            continue  # which is refused with its place once it is resolved
+        for kind, parameter in zip(declared.values(), template.parameters, strict=False):
+            if isinstance(parameter, Variable):
+                kinds.setdefault(parameter.name, kind)
+    made: dict[str, Value] = {}
+    for name, value in bound.items():
+        taken_for = kinds.get(name, Kind.STRING)
+        is_said = isinstance(value, str) and taken_for in (Kind.TIMESTAMP, Kind.BYTES)
+        try:
+            made[name] = conform(taken_for, value) if is_said else value
+        except TypeMismatch as error:
+            raise BadExpression(f"`{brief(name)}` is bound: {error.message}", remedy=error.remedy) from None
+    return made
+
+
 @dataclass(slots=True)
 class _Check:
     """One walk over an expression, in the order of evaluation."""
@@ -112,7 +135,7 @@ class _Check:
     # -- templates --------------------------------------------------------------------------------------------
 
     def _template(self, c: model.Template, sure: Set[str]) -> tuple[Composite, Set[str]]:
-        type = self._type(c)
+        type = self.type_of(c)
         attributes = self.state.types.attributes(type.name)
         if len(attributes) != len(c.parameters):
             names = ", ".join(attributes)
@@ -137,7 +160,8 @@ class _Check:
         named = replace(c, type=type.name, parameters=tuple(parameters), side=side, attributes=tuple(attributes))
         return named, after
 
-    def _type(self, c: model.Template) -> EventType:
+    def type_of(self, c: model.Template) -> EventType:
+        """The type that a template names, in full or by its last part."""
         types = self.state.types
         if c.type in types:
             return types[c.type]

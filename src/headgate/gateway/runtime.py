@@ -138,7 +138,8 @@ class Gateway:
         clock: Callable[[], datetime],
         stamp: Callable[[], datetime],
     ) -> None:
-        self.config, self.files, self.name, self.clock, self.opened = config, files, name, clock, opened
+        self.config, self.files, self.name, self.opened = config, files, name, opened
+        self.clock, self.stamp = clock, stamp
         self.broker, self.positions = opened.broker, opened.positions
         self.domain, self.follower = opened.domain, opened.follower
         self.cursors, self.register = opened.cursors, opened.register
@@ -157,7 +158,7 @@ class Gateway:
         self.ledger = commit.LedgerAccess(self.domain, self.follower, self.paces.version)
         self.reader = RequestReader(self.workers)
         self.sessions = self._sessions(port)
-        self._publishing(stamp)
+        self._publishing()
         self._statements()
         self._role_services()
         self.readers = Readers(self)
@@ -196,7 +197,7 @@ class Gateway:
             later=self.threads.submit,
         )
 
-    def _publishing(self, stamp: Callable[[], datetime]) -> None:
+    def _publishing(self) -> None:
         settings = self.config.publish
         core = StreamWriter(
             self.domain,
@@ -206,7 +207,7 @@ class Gateway:
             window=settings.window,
             lease=self.config.gateway.lease,
             advertise=settings.advertise,
-            clock=stamp,
+            clock=self.stamp,
             standing=self.standing,
             paced=self.paces.version,
         )

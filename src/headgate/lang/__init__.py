@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
+from headgate.lang.composite import parse_composite
 from headgate.lang.parse import parse_condition
 from headgate.lang.render import render_condition
 from headgate.lang.rolefile import parse_role, parse_rolefile
@@ -19,7 +20,7 @@ from headgate.model.values import brief
 
 __all__ = ["Requirement", "Sort", "Wanted", "parse_condition", "read_all", "render_condition"]
 
-Sort: TypeAlias = Literal["condition", "requirement", "role", "rolefile"]
+Sort: TypeAlias = Literal["composite", "condition", "requirement", "role", "rolefile"]
 Wanted: TypeAlias = tuple[Sort, str]
 """A text, and what it is to be read as."""
 
@@ -47,6 +48,7 @@ def does_not_read_back(text: str) -> BadExpression:
 
 
 _READERS: Final[Mapping[Sort, Callable[[str], object]]] = {
+    "composite": parse_composite,
     "condition": parse_condition,
     "requirement": requirement,
     "role": parse_role,

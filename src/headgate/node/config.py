@@ -222,6 +222,7 @@ class LimitSettings:
     connections: int = _whole(10_000, 1, 1_000_000, "Open connections.")
     connections_per_principal: int = _whole(100, 1, 1_000_000, "Open connections of one principal.")
     subscriptions_per_principal: int = _whole(1_000, 1, 1_000_000, "Subscriptions of one principal.")
+    detections_per_principal: int = _whole(100, 1, 1_000_000, "Those of them that are detections.")
     versions_per_minute: int = _whole(
         600,
         1,

@@ -22,6 +22,7 @@ from headgate.model.errors import NotFound, TooMany
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import micros, moment
+from headgate.pipeline import SIGNALS
 from headgate.pipeline.log.retention import Floor, Where
 from headgate.pipeline.log.sqlite_files import SharedFile, changes, connect, failures
 
@@ -233,22 +234,26 @@ class Cursors(SharedFile):
         """What is still needed of each stream: by durable subscriptions of the deliveries, by reservations of the log.
 
         One that never acknowledged anything needs all from its starting point on, or all there is if it asks for
-        history. A reader that was never seen is
-        away since this was first asked.
+        history. A detection needs signals, and no deliveries. A reader that was never seen is away since this was
+        first asked.
         """
         places, seen, temporary = self._readers(subscriptions, now)
         floors: dict[str, list[Floor]] = {}
         begun: dict[int, Mapping[str, int]] = {}
-        deliveries, log = frozenset({Where.DELIVERIES}), frozenset({Where.LOG})
+        deliveries, log, signals = (frozenset({one}) for one in (Where.DELIVERIES, Where.LOG, Where.SIGNALS))
         latest = micros(now) - PRESENT_SECONDS * 1_000_000
         for subscription in subscriptions:
             key = subscription.id, subscription.first
             if key in temporary:
                 continue
-            if subscription.first not in begun:
-                begun[subscription.first] = starts(subscription.first)
             acked = places.get(key, {})
             absent = seen[key] if seen[key] < latest else None
+            if subscription.detection is not None:
+                floor = Floor(acked.get(SIGNALS, 0) + 1, subscription.id, absent, signals)
+                floors.setdefault(SIGNALS, []).append(floor)
+                continue
+            if subscription.first not in begun:
+                begun[subscription.first] = starts(subscription.first)
             for stream in begun[subscription.first].keys() | acked.keys():
                 begins = 1 if subscription.history else begun[subscription.first].get(stream, 1)
                 needed = acked[stream] + 1 if stream in acked else begins

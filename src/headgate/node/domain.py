@@ -1,4 +1,4 @@
-"""A domain's data directory: ledger, log and deliveries, what is done to them, and the ledger as gateways follow it.
+"""A domain's data directory: ledger, log, deliveries and signals; and the ledger as gateways follow it.
 
 Guarantees (D7): a change is acknowledged once every stream has recorded its starting point; a crash in between is
 completed when the domain is opened again, or by a `Follower` before the version shows there. A follower's state only
@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from headgate.decide.constraints import RoleFunction
 from headgate.decide.deliver import Books
@@ -25,6 +25,7 @@ from headgate.model.events import Event
 from headgate.model.rights import Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import Catalog
+from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.index import predicates
 from headgate.pipeline.log.codec import AttributeSlot, decode, layouts
@@ -32,6 +33,8 @@ from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.ledger_tail import LedgerTail
+
+_SIGNALS_NUMBER: Final = 0  # the log counts its streams from 1
 
 
 def utc_now() -> datetime:
@@ -42,11 +45,14 @@ def utc_now() -> datetime:
 class Domain:
     """One domain on this machine."""
 
-    def __init__(self, directory: Path, ledger: Ledger, log: EventLog, store: DeliveryStore) -> None:
+    def __init__(
+        self, directory: Path, ledger: Ledger, log: EventLog, store: DeliveryStore, signals: DeliveryStore
+    ) -> None:
         self.paths = Paths(directory.absolute())  # Spark's workers may run in another directory
         self.ledger = ledger
         self.log = log
         self.store = store
+        self.signals = signals
         self._acknowledging = threading.Lock()
         ledger.functions = self.functions
 
@@ -58,7 +64,7 @@ class Domain:
         directory.mkdir(parents=True, exist_ok=True)
         paths = Paths(directory)
         ledger = Ledger.create(paths.ledger, administrator=administrator, clock=clock)
-        return cls(directory, ledger, EventLog.create(paths.log), DeliveryStore.create(paths.deliveries))
+        return cls._with_files(directory, ledger)
 
     @classmethod
     def open(cls, directory: Path, clock: Callable[[], datetime] = utc_now) -> Domain:
@@ -67,15 +73,23 @@ class Domain:
         if not paths.ledger.exists():
             raise NotFound(f"`{directory}` is not a domain", remedy="`headgate demo --keep DIR` makes one")
         ledger = Ledger.open(paths.ledger, clock=clock)
-        domain = cls(directory, ledger, EventLog.create(paths.log), DeliveryStore.create(paths.deliveries))
+        domain = cls._with_files(directory, ledger)
         domain.acknowledge(ledger.version)
         return domain
+
+    @classmethod
+    def _with_files(cls, directory: Path, ledger: Ledger) -> Self:
+        """With the other files, made where they are missing."""
+        paths = Paths(directory)
+        stores = DeliveryStore.create(paths.deliveries), DeliveryStore.create(paths.signals)
+        return cls(directory, ledger, EventLog.create(paths.log), *stores)
 
     def close(self) -> None:
         """Let go of the files."""
         self.ledger.close()
         self.log.close()
         self.store.close()
+        self.signals.close()
 
     def __enter__(self) -> Self:
         return self
@@ -263,11 +277,13 @@ class Follower:
             return self._log.starts_at(version)
 
     def stream_number(self, stream: str) -> int:
-        """The number that positions have for a stream; it never changes."""
-        return self._stream(lambda known: known.get(stream))
+        """The number that positions have for a stream; it never changes. That of signals is none of the log's."""
+        return _SIGNALS_NUMBER if stream == SIGNALS else self._stream(lambda known: known.get(stream))
 
     def stream_name(self, number: int) -> str | None:
         """The stream of a number, if there is one."""
+        if number == _SIGNALS_NUMBER:
+            return SIGNALS
         try:
             return self._stream(lambda known: next((s for s, n in known.items() if n == number), None))
         except KeyError:

@@ -17,6 +17,7 @@ import shutil
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
@@ -27,9 +28,10 @@ from typing import Any, Final, Self, get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from headgate.model.errors import HeadgateError, NotFound, RoleFailure
+from headgate.model.errors import NotFound, RoleFailure
 from headgate.model.values import micros
 from headgate.node.peers import PeerStatus
+from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
@@ -80,6 +82,11 @@ class NodeFacts:
     batch_events: int = 0
     log_bytes: int = 0
     deliveries_bytes: int = 0
+    signals_bytes: int = 0
+    detections: int = 0
+    signals: int = 0  # how many there ever were
+    undetected: Mapping[str, int] = field(default_factory=dict)  # events that detections have not been put to yet
+    undetected_for: float = 0.0  # how long the oldest of these has waited
     free_bytes: int = 1 << 62
     writable: bool = True
     holds_stream: bool = True
@@ -112,6 +119,9 @@ def health(facts: NodeFacts) -> Health:
     if facts.waiting > STALL_SECONDS and idle:
         behind = sum(facts.lag.values())
         degraded.append(f"the pipeline does not move: {behind} events wait, the oldest for {facts.waiting:.0f} s")
+    if facts.undetected_for > STALL_SECONDS:
+        behind = sum(facts.undetected.values())
+        degraded.append(f"detections come late: {behind} events wait, the oldest for {facts.undetected_for:.0f} s")
     for name, seconds in facts.silent.items():
         if seconds is None:
             degraded.append(f"the issuer {name} has not been heard")
@@ -124,10 +134,13 @@ def health(facts: NodeFacts) -> Health:
 class HealthWatch:
     """Looks at the files of a domain, with connections of its own. May be used from any thread, one at a time."""
 
-    def __init__(self, paths: Paths, log: EventLog, store: DeliveryStore, ledger: LedgerTail) -> None:
+    def __init__(
+        self, paths: Paths, log: EventLog, store: DeliveryStore, signals: DeliveryStore | None, ledger: LedgerTail
+    ) -> None:
         self._paths = paths
         self._log = log
         self._store = store
+        self._signals = signals
         self._ledger = ledger
         self._lock = threading.Lock()
 
@@ -138,12 +151,14 @@ class HealthWatch:
         if not paths.ledger.exists():
             raise NotFound(f"`{data}` is not a domain's data directory", remedy="`headgate init DIR` makes a domain")
         log = EventLog.open(paths.log, read_only=True)
-        try:
+        with ExitStack() as undo:
+            undo.callback(log.close)
             store = DeliveryStore.open(paths.deliveries, read_only=True)
-        except HeadgateError:
-            log.close()
-            raise
-        return cls(paths, log, store, LedgerTail(paths.ledger))
+            undo.callback(store.close)
+            # Made when a domain is opened that has none from before there were any.
+            signals = DeliveryStore.open(paths.signals, read_only=True) if paths.signals.exists() else None
+            undo.pop_all()
+        return cls(paths, log, store, signals, LedgerTail(paths.ledger))
 
     def close(self) -> None:
         """Let go of the files."""
@@ -151,6 +166,8 @@ class HealthWatch:
             self._ledger.close()
             self._log.close()
             self._store.close()
+            if self._signals is not None:
+                self._signals.close()
 
     def look(self, now: datetime, *, holds_stream: bool = True) -> NodeFacts:
         """The facts at this moment."""
@@ -162,6 +179,9 @@ class HealthWatch:
         tails = self._log.tails()
         stats = self._store.stats(1)
         last = stats[-1] if stats else None
+        detections = self._ledger.detections()
+        signalled = {} if self._signals is None else self._signals.reached().streams
+        looked_at = signalled if detections else {stream: tail.last for stream, tail in tails.items()}
         return NodeFacts(
             ledger_version=self._ledger.version,
             decided_version=reached.version,
@@ -172,6 +192,11 @@ class HealthWatch:
             batch_events=0 if last is None else last.events,
             log_bytes=_size(self._paths.log),
             deliveries_bytes=_size(self._paths.deliveries),
+            signals_bytes=_size(self._paths.signals),
+            detections=detections,
+            signals=signalled.get(SIGNALS, 0),
+            undetected={stream: max(0, tail.last - looked_at.get(stream, 0)) for stream, tail in tails.items()},
+            undetected_for=self._waiting(now, looked_at),
             free_bytes=shutil.disk_usage(self._paths.directory).free,
             writable=os.access(self._paths.log, os.W_OK) and os.access(self._paths.directory, os.W_OK),
             holds_stream=holds_stream,
@@ -226,6 +251,9 @@ _OF_NODE: Final = (
     (Gauge, "lag_seconds", "How long the oldest undecided event has waited.", "waiting"),
     (Gauge, "batch_milliseconds", "How long the last micro-batch of the pipeline took.", "batch_milliseconds"),
     (Gauge, "batch_events", "Events of the last micro-batch.", "batch_events"),
+    (Gauge, "detections", "Detections in force.", "detections"),
+    (Gauge, "detection_lag_seconds", "How long the oldest event that no detection saw yet waits.", "undetected_for"),
+    (Counter, "signals", "Signals of detections.", "signals"),
     (Gauge, "disk_free_bytes", "Room that is left on the disk.", "free_bytes"),
     (Gauge, "certificates", "Certificates that stand.", "certificates"),
     (Gauge, "retention_holders", "Subscriptions that keep data past its limit.", "chores.holders"),
@@ -319,6 +347,8 @@ class Metrics:
         silence = f"How long an issuer that is followed {_SILENCE}"
         self._silent = figure(Gauge, "issuer_silence_seconds", silence, "issuer")
         self._lag = figure(Gauge, "lag_events", "Events not decided yet, by stream.", "stream")
+        unseen = "Events that detections have not been put to yet, by stream."
+        self._undetected = figure(Gauge, "detection_lag_events", unseen, "stream")
         self._bytes = figure(Gauge, "file_bytes", "Bytes of a file on disk.", "file")
         self._status = figure(Gauge, "health", "1 for the state that the node is in.", "status")
         self._of_node = [(figure(kind, name, words), attrgetter(fact)) for kind, name, words, fact in _OF_NODE]
@@ -350,6 +380,9 @@ class Metrics:
             self._lag.reach(lag, stream)
         self._bytes.reach(facts.log_bytes, "log")
         self._bytes.reach(facts.deliveries_bytes, "deliveries")
+        self._bytes.reach(facts.signals_bytes, "signals")
+        for stream, lag in facts.undetected.items():
+            self._undetected.reach(lag, stream)
         for name, seconds in facts.silent.items():
             self._silent.reach(seconds, name)
         state = health(facts).status

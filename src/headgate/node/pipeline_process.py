@@ -247,7 +247,7 @@ class Housekeeper:
             self.chores = replace(self.chores, holders=len(held))
             if not made.trims:
                 return
-            apply(made, self._domain.log, self._domain.store)
+            apply(made, self._domain.log, self._domain.store, self._domain.signals)
             removed = sum(trim.bytes for trim in made.trims)
             self.chores = replace(
                 self.chores,
@@ -257,10 +257,12 @@ class Housekeeper:
             chores_log.info("trimmed", bytes=removed, count=len(made.trims))
 
     def _plan(self, now: datetime) -> RetentionPlan:
-        state = self._domain.ledger.state()
-        events, deliveries = look(self._domain.log, self._domain.store)
-        floors = self._cursors.floors(tuple(state.subscriptions.values()), self._domain.log.starts_at, now)
-        return plan(micros(now), events, deliveries, floors, self._limits)
+        every = tuple(self._domain.ledger.state().subscriptions.values())
+        detecting = any(one.detection is not None for one in every)
+        files = self._domain.log, self._domain.store, self._domain.signals
+        events, deliveries, signals = look(*files, detecting=detecting)
+        floors = self._cursors.floors(every, self._domain.log.starts_at, now)
+        return plan(micros(now), events, deliveries, floors, self._limits, signals)
 
     def _warn(self, made: RetentionPlan) -> None:
         for loss in made.losses:

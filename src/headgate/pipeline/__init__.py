@@ -6,3 +6,6 @@ The only package that imports pyspark, and only in `source`, `session` and the p
 
 SOURCE = "headgate-log"
 """The event log as Spark knows it: the name to give to `format`."""
+
+SIGNALS = "signals"
+"""The one stream of the store of signals, which no stream of the log is called."""

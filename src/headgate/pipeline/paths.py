@@ -14,6 +14,7 @@ class Paths:
         self.ledger = directory / "ledger.db"
         self.log = directory / "log.db"
         self.deliveries = directory / "deliveries.db"
+        self.signals = directory / "signals.db"  # what detections signalled, in the form of deliveries
         self.checkpoint = directory / "checkpoint"  # what Spark remembers between runs
         self.predicates = directory / "predicates"  # copies of the registered predicates' modules
         self.fault = directory / "fault"  # the fault to strike with, if any

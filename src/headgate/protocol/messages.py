@@ -340,7 +340,7 @@ class SubscriptionRequest(Request, rename={"from_": "from", "with_": "with"}):
 
 
 class SubscriptionAnswer(Answer, rename={"from_": "from", "with_": "with"}):
-    """A subscription as it is kept."""
+    """A subscription as it is kept; of a detection, with the composite event that it `detects`."""
 
     id: str
     type: str
@@ -352,12 +352,52 @@ class SubscriptionAnswer(Answer, rename={"from_": "from", "with_": "with"}):
     requires: str | None = None
     origin: str | None = None
     with_: list[str] | None = None
+    detects: str | None = None
 
 
 class SubscriptionsAnswer(Answer):
     """One's own subscriptions."""
 
     subscriptions: list[SubscriptionAnswer]
+
+
+class DetectionRequest(Request, rename={"from_": "from", "with_": "with"}):
+    """A wish for the signals of a composite event, with values for some of its variables.
+
+    Times and bytes in `bind` are text, as in events. The rest is as in subscriptions.
+    """
+
+    expression: Annotated[str, Meta(max_length=limits.MAX_COMPOSITE_CHARS)]
+    bind: Annotated[dict[Name, Scalar], Meta(max_length=limits.MAX_COMPOSITE_PARTS)] = {}
+    from_: Literal["now", "start"] | Since = "now"
+    temporary: bool = False
+    requires: Text | None = None
+    with_: Annotated[list[Name], Meta(max_length=MAX_COUNTED)] | None = None
+
+
+class DetectionAnswer(Answer, rename={"from_": "from", "with_": "with"}):
+    """A detection as it is kept. It begins at `start`; `warnings` say what can never signal or may grow without bound.
+
+    Its signals are read where a subscription's events are, by the same id.
+    """
+
+    id: str
+    expression: str
+    version: int
+    start: datetime
+    bind: dict[str, Any] = {}
+    from_: Any = "now"
+    temporary: bool = False
+    warnings: list[str] = []
+    requires: str | None = None
+    origin: str | None = None
+    with_: list[str] | None = None
+
+
+class DetectionsAnswer(Answer):
+    """One's own detections."""
+
+    detections: list[DetectionAnswer]
 
 
 class AckRequest(Request):

@@ -298,6 +298,11 @@ def _files(files: Files, paths: Paths, now: datetime) -> Iterator[Check]:
         late = facts.waiting > STALL_SECONDS
         remedy = "`headgate up` decides them; if it runs, look into `logs/pipeline.log`"
         yield _warn_if(late, "pipeline", text, remedy)
+        if facts.detections:
+            waits = sum(facts.undetected.values())
+            text = f"{facts.detections}, which gave {facts.signals} signals; {waits} events wait for them"
+            remedy = "`headgate up` works them out; if it runs, look into `logs/pipeline.log`"
+            yield _warn_if(facts.undetected_for > STALL_SECONDS, "detections", text, remedy)
         if facts.decided_version and not paths.checkpoint.is_dir():
             yield Check("checkpoint", "warn", "there is none", "the pipeline decides everything again; wait for it")
         else:

@@ -3,9 +3,9 @@
 Guarantees: new deliveries are read and decoded once, whoever waits for them, and exactly the feeds that have something
 are woken. What is kept in memory is bounded by `MAX_TAIL_BYTES`; whoever is further behind reads the store. A portion
 holds everything that the pipeline decided for live subscriptions between two places of every stream, so that a feed
-which has read up to the first place and then the portion has no gap. Deliveries are CloudEvents in JSON, decoded in
-columns; what is the same for all readers of a view is encoded once, and only if somebody reads it; a reader adds its
-position. The `data` has every attribute that the type had at the event's version, nulls included.
+which has read up to the first place and then the portion has no gap. What is the same for all readers of a view is
+encoded once (`encoding`), and only if somebody reads it; a reader adds its position. The store of signals is followed
+in the same way.
 Leaves out: history, which comes to earlier places of the store (`delivery_reader`).
 """
 
@@ -16,22 +16,22 @@ import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
-import msgspec
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.commands.delivery.encoding import Encode, Ints, event_fragments, signal_fragments, whole
 from headgate.model.errors import HeadgateError
-from headgate.model.values import Kind
 from headgate.node.domain import Follower
 from headgate.node.logs import Log, fault
+from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import DeliveryBlob, DeliveryStore
-from headgate.pipeline.log.codec import AttributeSlot, from_blob
+from headgate.pipeline.log.codec import from_blob
 from headgate.trust.positions import Positions
 
 MAX_TAIL_BYTES: Final = 64 * 2**20  # decoded deliveries kept for readers who are a little behind
@@ -46,13 +46,9 @@ log = Log("tail")
 
 # -- portions -----------------------------------------------------------------------------------------------------
 
-Ints = npt.NDArray[np.int64]
-Layouts = Mapping[str, Mapping[str, AttributeSlot]]
-
 DELIVERY_BYTES: Final = 200  # what a delivery counts for beside its view: its entries in the index and its position
 
 _OPEN, _SHUT = b',"hgposition":"', b'"}'
-_JSON = msgspec.json.Encoder()
 
 
 def portion_of(
@@ -62,7 +58,10 @@ def portion_of(
     if max((b.version for b in blobs), default=0) > known.state.version:
         known.refresh()
     numbers = {b.stream: known.stream_number(b.stream) for b in blobs}
-    return Portion(blobs, known.places, numbers, positions, only)
+    encode: Encode = partial(event_fragments, known.places)
+    if SIGNALS in numbers:
+        encode = partial(signal_fragments, known, positions)
+    return Portion(blobs, encode, numbers, positions, only)
 
 
 class OutgoingDelivery(NamedTuple):
@@ -81,12 +80,12 @@ class Portion:
     def __init__(
         self,
         blobs: Sequence[DeliveryBlob],
-        layouts: Layouts,
+        encode: Encode,
         numbers: Mapping[str, int],
         positions: Positions,
         only: int | None = None,
     ) -> None:
-        self._layouts = layouts
+        self._encode = encode
         self._positions = positions
         self.names = sorted({b.stream for b in blobs})
         self._stream_numbers = np.array([numbers[name] for name in self.names], np.int64)
@@ -105,13 +104,13 @@ class Portion:
         if self._table is None:
             owners, seqs, rows = np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64)
         else:
-            lists = _whole(self._table.column("subscriptions"))
+            lists = whole(self._table.column("subscriptions"))
             owners = lists.flatten().to_numpy(zero_copy_only=False).astype(np.int64)
             rows = np.repeat(np.arange(len(lists)), pc.list_value_length(lists).to_numpy(zero_copy_only=False))
             if only is not None:
                 mine = owners == only
                 owners, rows = owners[mine], rows[mine]
-            seqs = _whole(self._table.column("seq")).to_numpy(zero_copy_only=False)[rows]
+            seqs = whole(self._table.column("seq")).to_numpy(zero_copy_only=False)[rows]
         order = np.lexsort((seqs, streams[rows], owners))
         self._owners, self._rows, self._seqs = owners[order], rows[order], seqs[order]
         self._streams = streams[self._rows]
@@ -138,7 +137,9 @@ class Portion:
         rows = np.unique(self._rows[at])
         missing = rows[[self._fragments[row] is None for row in rows.tolist()]]
         if len(missing) and self._table is not None:
-            self._encode(missing)
+            made = self._encode(self._table.take(pa.array(missing)), self.versions[missing])
+            for row, fragment in zip(missing.tolist(), made, strict=True):
+                self._fragments[row] = fragment
         streams = self._stream_numbers[self._streams[at]]
         for index, text in zip(
             at.tolist(), self._positions.seal(self._owners[at], streams, self._seqs[at]), strict=True
@@ -146,11 +147,18 @@ class Portion:
             self._texts[index] = text
 
     def read(
-        self, number: int, after: Mapping[str, int], *, not_before: int = 0, limit: int, room: int
+        self,
+        number: int,
+        after: Mapping[str, int],
+        *,
+        not_before: int = 0,
+        limit: int,
+        room: int,
+        more: bytes = b"",
     ) -> tuple[list[OutgoingDelivery], bool]:
         """What a subscription has here past some places, at most so many and about so many bytes; is that all?
 
-        Events of versions before `not_before` are passed over.
+        Events of versions before `not_before` are passed over. `more` members of JSON are added to each.
         """
         if number not in self.slices:
             return [], True
@@ -168,83 +176,10 @@ class Portion:
             fragment, text = self._fragments[row], self._texts[at]
             assert fragment is not None
             assert text is not None
-            event = b"".join((fragment, _OPEN, text.encode(), _SHUT))
+            event = b"".join((fragment, more, _OPEN, text.encode(), _SHUT))
             room -= len(event)
             deliveries.append(OutgoingDelivery(event, text, self.names[stream], seq, self._row_versions[row]))
         return deliveries, True
-
-    # -- encoding ---------------------------------------------------------------------------------------------
-
-    def _encode(self, rows: Ints) -> None:
-        """Encode some rows, those of one type and one set of attributes together."""
-        assert self._table is not None
-        table = self._table.take(pa.array(rows))
-        types = np.array(table.column("type").to_pylist(), object)
-        versions = self.versions[rows]
-        heads = [table.column(name).to_pylist() for name in ("id", "source", "type", "publisher")]
-        times = _times(_whole(table.column("time")))
-        for type_name in dict.fromkeys(types.tolist()):
-            mine = np.flatnonzero(types == type_name)
-            for which, layout in _by_version(self._layouts[type_name], versions[mine]):
-                at = mine[which]
-                columns = [_column(table, place, at) for place in layout.values()]
-                data: Iterator[tuple[Any, ...]] = zip(*columns, strict=True) if columns else iter([()] * len(at))
-                for index, values in zip(at.tolist(), data, strict=True):
-                    id, source, _, publisher = (head[index] for head in heads)
-                    event = {
-                        "specversion": "1.0",
-                        "id": id,
-                        "source": source or publisher,
-                        "type": type_name,
-                        "time": times[index],
-                        "data": dict(zip(layout, values, strict=True)),
-                        "hgpublisher": publisher,
-                    }
-                    self._fragments[int(rows[index])] = _JSON.encode(event)[:-1]
-
-
-def _by_version(
-    layout: Mapping[str, AttributeSlot], versions: Ints
-) -> Iterator[tuple[Ints, Mapping[str, AttributeSlot]]]:
-    """The rows that have the same attributes, and these."""
-    gained = sorted({place.since for place in layout.values()} - {0})
-    era = np.searchsorted(np.array(gained, np.int64), versions, "right")
-    for number in np.unique(era).tolist():
-        since = gained[number - 1] if number else 0
-        yield np.flatnonzero(era == number), {name: p for name, p in layout.items() if p.since <= since}
-
-
-def _column(table: pa.Table, attribute: AttributeSlot, at: Ints) -> list[Any]:
-    """One attribute of some rows, as JSON has it."""
-    if attribute.slot.column not in table.column_names:
-        return [None] * len(at)
-    column = _whole(table.column(attribute.slot.column).take(pa.array(at)))
-    match attribute.kind:
-        case Kind.TIMESTAMP:
-            return [None if text is None else text.replace(".000000Z", "Z") for text in _times(column)]
-        case Kind.BOOL:
-            return [None if value is None else bool(value) for value in column.to_pylist()]
-        case Kind.BYTES:
-            return [None if value is None else value.hex() for value in column.to_pylist()]
-        case _:
-            return list(column.to_pylist())
-
-
-def _times(column: pa.Array) -> list[str | None]:
-    """Microseconds as RFC 3339, all of the same length, so that their order is that of time."""
-    filled = pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype("datetime64[us]")
-    texts = [f"{text}Z" for text in np.datetime_as_string(filled).tolist()]
-    if not column.null_count:
-        return list(texts)
-    return [text if there else None for text, there in zip(texts, column.is_valid().to_pylist(), strict=True)]
-
-
-def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column in one piece."""
-    if isinstance(column, pa.Array):
-        return column
-    found = column.combine_chunks()
-    return found if isinstance(found, pa.Array) else pa.concat_arrays(found.chunks)
 
 
 # -- following ----------------------------------------------------------------------------------------------------
@@ -273,19 +208,35 @@ class KeptBatch:
 class FollowedTo:
     """How far deliveries were taken in: decided through which version, and which event of each stream.
 
-    It is not `whole` if some were gone before they could be.
+    It is not `whole` if some were gone before they could be. Signals have a stream of their own; how far the `log` was
+    looked at for them is said beside it.
     """
 
     version: int = 0
     streams: Mapping[str, int] = field(default_factory=dict)
     whole: bool = True
+    looked_at: Mapping[str, int] | None = None
+
+    @property
+    def log(self) -> Mapping[str, int]:
+        """The last event of each stream of the log that was decided."""
+        return self.streams if self.looked_at is None else self.looked_at
 
 
 class DeliveryFollower:
-    """Follows the deliveries of a domain. It begins at the present."""
+    """Follows the deliveries of a domain, or the one `stream` that a store is for. It begins at the present."""
 
-    def __init__(self, path: Path, known: Follower, positions: Positions, max_bytes: int = MAX_TAIL_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        known: Follower,
+        positions: Positions,
+        max_bytes: int = MAX_TAIL_BYTES,
+        *,
+        stream: str | None = None,
+    ) -> None:
         self._path = path
+        self._stream = stream
         self._known = known
         self._positions = positions
         self._max_bytes = max_bytes
@@ -318,7 +269,13 @@ class DeliveryFollower:
         self._store = DeliveryStore.open(self._path, read_only=True)
         self._seen = self._store.changed()
         now = self._store.reached()
-        self._fetched = self.reached = FollowedTo(now.version, now.streams)
+        self._fetched = self.reached = self._followed(now.version, now.streams, now.streams)
+
+    def _followed(self, version: int, streams: Mapping[str, int], log: Mapping[str, int]) -> FollowedTo:
+        """How far that is; of one stream, if no other is read."""
+        if self._stream is None:
+            return FollowedTo(version, streams)
+        return FollowedTo(version, {self._stream: streams.get(self._stream, 0)}, looked_at=log)
 
     def stop(self) -> None:
         """Stop following."""
@@ -348,16 +305,17 @@ class DeliveryFollower:
             return
         more = True
         while more and not self._stopping.is_set():
-            version = self._store.reached().version  # before the deliveries, so that they are at least as far
+            before = self._store.reached()  # and then the deliveries, so that they are at least as far
             new = self._store.after(self._fetched.streams, MAX_FETCH_BYTES)
             streams = {s: max(last, self._fetched.streams.get(s, 0)) for s, last in new.positions.items()}
-            reached = FollowedTo(
-                max(version, self._fetched.version) if not new.more else self._fetched.version, streams
-            )
+            if new.more:
+                reached = self._followed(self._fetched.version, streams, self._fetched.log)
+            else:
+                reached = self._followed(max(before.version, self._fetched.version), streams, before.streams)
             portion = self._decode(new.blobs) if new.blobs else None
             if any(last > self._fetched.streams.get(s, 0) for s, last in self._store.trimmed().items()):
                 portion = None  # retention was here first
-                reached = FollowedTo(reached.version, reached.streams, whole=False)
+                reached = replace(reached, whole=False)
             self._fetched, more = reached, new.more
             yield reached, portion
         self._seen = seen

@@ -4,9 +4,11 @@ Guarantees (D12): in each stream, everything that the pipeline decided for the s
 order, with no gap and no duplicate; where retention took something first, a `DeliveryGap` says so once. Nothing is read
 before the pipeline has passed the version that made the subscription, as its history may not be whole until then. What
 was withdrawn from the principal is passed over. After the subscription has ended, what was decided before still comes,
-then `Closed` (D13). A feed that is behind holds nothing but its places, and reads the store in bounded slices on
-another thread: a slice decodes at most MAX_BLOBS blobs and looks at no more than the store allows in a call, whoever's
-deliveries lie between; where retention has taken what was asked for, it says so instead of passing it over.
+then `Closed` (D13). Signals of a detection are read in the same way, out of a store of their own: from what was
+acknowledged on, or from the first that is there. A feed that is behind holds nothing but its places, and reads the
+store in bounded slices on another thread: a slice decodes at most MAX_BLOBS blobs and looks at no more than the store
+allows in a call, whoever's deliveries lie between; where retention has taken what was asked for, it says so instead of
+passing it over.
 Leaves out: acknowledging (`cursors`), and sending.
 """
 
@@ -14,13 +16,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import KW_ONLY, InitVar, dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from pathlib import Path
 from queue import Empty, LifoQueue
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from headgate.commands.delivery import delivery_follower as following
+from headgate.commands.subscriptions import local_id
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.node.domain import Follower
@@ -48,6 +53,7 @@ class Ask:
     through: int
     not_before: int = 0
     resume: tuple[int, int] | None = None
+    more: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +97,7 @@ class Archive:
             return Slice(at=trimmed, gap=True)
         portion = following.portion_of(page.blobs, self._known, self._positions, ask.number)
         deliveries, whole = portion.read(
-            ask.number, {ask.stream: ask.after}, not_before=ask.not_before, limit=limit, room=room
+            ask.number, {ask.stream: ask.after}, not_before=ask.not_before, limit=limit, room=room, more=ask.more
         )
         if not whole:
             return Slice(deliveries, deliveries[-1].seq)
@@ -167,6 +173,10 @@ class Feed:
         self._not_before = 0
         self._ends_at: int | None = None
         self._ends: Mapping[str, int] | None = None
+        # Signals come to no earlier place of their stream, history or not, and all of a number are of one detection.
+        self._detects = self.subscription.detection is not None
+        self._reads_back = self.subscription.history and not self._detects
+        self._more = _source(self.subscription) if self._detects else b""
         self.tail.listen(self.number, self)
 
     def close(self) -> None:
@@ -260,7 +270,12 @@ class Feed:
         at = dict(self._at)
         for kept in self.tail.since(self._from):
             more, whole = kept.portion.read(
-                self.number, at, not_before=self._not_before, limit=limit - len(deliveries), room=room
+                self.number,
+                at,
+                not_before=self._not_before,
+                limit=limit - len(deliveries),
+                room=room,
+                more=self._more,
             )
             for one in more:
                 at[one.stream] = self._given[one.stream] = one.seq
@@ -288,14 +303,15 @@ class Feed:
             stream = next(iter(self._behind()), None)
             if stream is None:
                 return []
-            ask = Ask(self.number, stream, self._at[stream], reached.streams[stream], self._not_before)
+            through = reached.streams[stream]
+            ask = Ask(self.number, stream, self._at[stream], through, self._not_before, more=self._more)
         part: Slice = await self.run(self.archive.read, ask, limit, room)
         self._at = {**self._at, ask.stream: max(part.at, self._at[ask.stream])}
         self._search = None
         if part.gap:
             return DeliveryGap({ask.stream: part.at})
         if part.resume is not None:
-            self._search = Ask(ask.number, ask.stream, ask.after, ask.through, self._not_before, part.resume)
+            self._search = replace(ask, not_before=self._not_before, resume=part.resume)
         for one in part.found:
             self._given[one.stream] = one.seq
         return part.found
@@ -323,13 +339,16 @@ class Feed:
     async def _settle(self, streams: Mapping[str, int]) -> None:
         """Find the place to begin at in streams that are new to this feed, and where its history ends."""
         missing = [stream for stream in streams if stream not in self._at]
-        if not missing and not (self.subscription.history and self._lacks_starts()):
+        if not missing and not (self._reads_back and self._lacks_starts()):
             return
         self._starts = dict(await self.run(self.known.starts, self.subscription.first))
-        trimmed: Mapping[str, int] = await self.run(self.archive.trimmed) if self.subscription.history else {}
+        from_start = self._reads_back or self._detects
+        trimmed: Mapping[str, int] = await self.run(self.archive.trimmed) if from_start else {}
         begin: dict[str, int] = {}
         for stream in missing:
-            if not self.subscription.history:
+            if self._detects:
+                begin[stream] = trimmed.get(stream, 0)
+            elif not self._reads_back:
                 # Without a starting point no event there is of its versions, as far as was reached.
                 begin[stream] = self._starts.get(stream, streams[stream] + 1) - 1
             else:
@@ -346,7 +365,7 @@ class Feed:
 
     def _past_history(self) -> bool:
         """Is all that is left after the starting points? What memory holds is only that."""
-        return not self.subscription.history or all(
+        return not self._reads_back or all(
             stream in self._starts and self._at.get(stream, 0) >= self._starts[stream] - 1
             for stream in self.tail.reached.streams
         )
@@ -373,6 +392,11 @@ class Feed:
         self.tail.watch(self, True)
         reached = self.tail.reached
         done = reached.version >= self._ends_at and all(
-            reached.streams.get(stream, 0) >= start - 1 for stream, start in self._ends.items()
+            reached.log.get(stream, 0) >= start - 1 for stream, start in self._ends.items()
         )
         return Closed() if done else []
+
+
+def _source(detection: Subscription) -> bytes:
+    """What its signals say that they come from: the name that its principal has for it."""
+    return b',"source":' + msgspec.json.encode(local_id(detection.principal, detection.id) or detection.id)

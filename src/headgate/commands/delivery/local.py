@@ -3,7 +3,8 @@
 Guarantees: each subscription there ever was is read by a `Feed` from its first delivery on, as a reader would be that
 never acknowledged anything: what retention has removed is missing, and what was withdrawn is passed over. Values are as
 the JSON of the delivery says them, with the kinds of the event's type.
-Leaves out: what the store holds beyond that. Whoever verifies the store reads the store (`pipeline.spark.verify`).
+Leaves out: signals, and what the store holds beyond that. Whoever verifies the store reads the store
+(`pipeline.spark.verify`).
 """
 
 from __future__ import annotations
@@ -41,6 +42,8 @@ def read_deliveries(domain: Domain) -> list[tuple[str, Delivered]]:
         archive = Archive(domain.paths.deliveries, known, positions)
         files.callback(archive.close)
         for number, (subscription, _) in enumerate(domain.ledger.all_subscriptions(domain.ledger.version)):
+            if subscription.detection is not None:
+                continue
             feed = Feed(subscription, number, {}, tail=tail, archive=archive, known=known, run=_in_place)
             deliveries += [(subscription.id, _decoded(outgoing, number, known)) for outgoing in _all_of(feed)]
             feed.close()

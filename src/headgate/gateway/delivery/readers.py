@@ -23,6 +23,7 @@ from headgate.model.errors import BadPosition, HeadgateError, NotFound, TooBusy,
 from headgate.model.rights import Subscription
 from headgate.node.cursors import Ack, Temporary
 from headgate.node.logs import Log, fault
+from headgate.pipeline import SIGNALS
 
 if TYPE_CHECKING:
     from headgate.gateway.runtime import Gateway
@@ -96,9 +97,11 @@ class Readers:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
-        store = gateway.domain.paths.deliveries
-        self.tail = DeliveryFollower(store, gateway.follower, gateway.positions)
-        self.archive = Archive(store, gateway.follower, gateway.positions)
+        paths, known, positions = gateway.domain.paths, gateway.follower, gateway.positions
+        self.tail = DeliveryFollower(paths.deliveries, known, positions)
+        self.archive = Archive(paths.deliveries, known, positions)
+        self.signals = DeliveryFollower(paths.signals, known, positions, stream=SIGNALS)
+        self._signal_archive = Archive(paths.signals, known, positions)
         self._acks = Acks(gateway)
         self._feeds: dict[tuple[str, int], set[Feed]] = {}
         self._temporary: set[tuple[str, int]] = set()
@@ -108,7 +111,8 @@ class Readers:
 
     async def start(self) -> None:
         """Begin to follow deliveries, and to watch over connections."""
-        await self._gateway.run_blocking(self.tail.start, asyncio.get_running_loop())
+        for tail in (self.tail, self.signals):
+            await self._gateway.run_blocking(tail.start, asyncio.get_running_loop())
         self._spawn(self._watch())
         self._spawn(self._note_readers())
         self._spawn(self._send_away())
@@ -119,8 +123,10 @@ class Readers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._acks.close()
-        await self._gateway.run_blocking(self.tail.stop)
+        for tail in (self.tail, self.signals):
+            await self._gateway.run_blocking(tail.stop)
         self.archive.close()
+        self._signal_archive.close()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
@@ -213,7 +219,8 @@ class Readers:
         """A new reader of a subscription, from what was acknowledged, or these positions, on."""
         key = subscription.id, subscription.first
         number = self._number(subscription)
-        places = self._places(number, after)
+        places = self._places(subscription, number, after)
+        detects = subscription.detection is not None
         cursors = self._gateway.cursors
         acked: Mapping[str, int] = await self._gateway.run_blocking(cursors.acked, *key)
         temporary: Temporary | None = await self._gateway.run_blocking(cursors.temporary_one, *key)
@@ -221,8 +228,8 @@ class Readers:
             subscription,
             number,
             acked,
-            tail=self.tail,
-            archive=self.archive,
+            tail=self.signals if detects else self.tail,
+            archive=self._signal_archive if detects else self.archive,
             known=self._gateway.follower,
             run=self._gateway.run_blocking,
             after=places,
@@ -272,7 +279,7 @@ class Readers:
     async def ack(self, subscription: Subscription, positions: Iterable[str]) -> int:
         """Acknowledge everything up to these positions; returns how many there were, once it is durable."""
         given = list(positions)
-        places = self._places(self._number(subscription), given)
+        places = self._places(subscription, self._number(subscription), given)
         key = subscription.id, subscription.first
         await self._acks.put(Ack(*key, places))
         for feed in self._feeds.get(key, ()):
@@ -296,14 +303,16 @@ class Readers:
             raise NotFound("the subscription has ended")
         return number
 
-    def _places(self, number: int, positions: Iterable[str]) -> dict[str, int]:
-        """Where positions of a subscription are: the furthest of each stream."""
+    def _places(self, subscription: Subscription, number: int, positions: Iterable[str]) -> dict[str, int]:
+        """Where positions of what a subscription was given are: the furthest of each stream."""
         places: dict[str, int] = {}
         for text in positions:
             stream, seq = self._gateway.positions.open(text, number)
             name = self._gateway.follower.stream_name(stream)
             if name is None:
                 raise BadPosition("it is a position in no stream of this domain")
+            if (name == SIGNALS) is not (subscription.detection is not None):
+                raise BadPosition("it is that of a contributing event", remedy="use one that came with a signal")
             places[name] = max(seq, places.get(name, 0))
         return places
 

@@ -20,7 +20,7 @@ from starlette.routing import Route, WebSocketRoute
 
 from headgate.gateway.authority import routes as granting
 from headgate.gateway.delivery import poll, push
-from headgate.gateway.http import handlers
+from headgate.gateway.http import detections, handlers
 from headgate.gateway.http.operations import UNREAD, Call, Operation, document, operations_of
 from headgate.gateway.roles import routes as roles
 from headgate.gateway.runtime import Gateway
@@ -38,7 +38,7 @@ async def openapi(call: Call) -> Response:  # noqa: ARG001
     return Response(_document(), media_type=wire.JSON)
 
 
-OPERATIONS: Final = (*operations_of(handlers, poll, granting, roles), openapi)
+OPERATIONS: Final = (*operations_of(handlers, detections, poll, granting, roles), openapi)
 
 
 @cache

@@ -31,7 +31,7 @@ from headgate.model.expressions import TRUE
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.types import BY_GATEWAY, check_type_name
-from headgate.model.values import brief, render_timestamp
+from headgate.model.values import EPOCH, brief, render_timestamp
 from headgate.node.statement_register import coordinator_of
 from headgate.protocol import messages as wire
 from headgate.trust.tokens import is_token
@@ -301,12 +301,7 @@ async def make_subscription(call: Call, id: str, body: wire.SubscriptionRequest)
 
 
 async def _wanted(call: Call, name: str, body: wire.SubscriptionRequest) -> Subscription:
-    history, version, time = body.from_ == "start", 0, None
-    if isinstance(body.from_, wire.Since):
-        if (body.from_.version is None) == (body.from_.time is None):
-            raise BadRequest("`from` names a version or a time", remedy='write {"version": 3} or {"time": "..."}')
-        history, version = True, body.from_.version or 0
-        time = utc_of(body.from_.time)
+    history, version, time = begin_of(body.from_)
     reader = call.gateway.reader
     return Subscription(
         name,
@@ -320,6 +315,15 @@ async def _wanted(call: Call, name: str, body: wire.SubscriptionRequest) -> Subs
         origin=call.origin,
         counted=None if body.with_ is None else tuple(dict.fromkeys(body.with_)),
     )
+
+
+def begin_of(begin: str | wire.Since) -> tuple[bool, int, datetime | None]:
+    """Where a subscription begins: does it ask for history, and from which version and time?"""
+    if not isinstance(begin, wire.Since):
+        return begin == "start", 0, None
+    if (begin.version is None) == (begin.time is None):
+        raise BadRequest("`from` names a version or a time", remedy='write {"version": 3} or {"time": "..."}')
+    return True, begin.version or 0, utc_of(begin.time)
 
 
 def check_place(gateway: Gateway, found: Subscription, connection: HTTPConnection) -> None:
@@ -353,24 +357,37 @@ async def _told(call: Call, subscription: Subscription) -> wire.SubscriptionAnsw
 
 
 def _subscription(gateway: Gateway, subscription: Subscription, temporary: bool) -> wire.SubscriptionAnswer:
-    begins: Any = "start" if subscription.history else "now"
-    if subscription.since_version:
-        begins = {"version": subscription.since_version}
-    elif subscription.since_time is not None:
-        begins = {"time": render_timestamp(subscription.since_time)}
-    trimmed = subscription.history and any(gateway.follower.trimmed().values())
     return wire.SubscriptionAnswer(
         _local(subscription) or subscription.id,
         subscription.type,
         subscription.first,
         None if subscription.where == TRUE else render_condition(subscription.where),
-        begins,
+        told_begin(subscription),
         temporary,
-        warning="the log no longer holds its oldest events" if trimmed else None,
+        warning=lost_history(gateway, subscription),
         requires=None if subscription.requires is None else render_condition(subscription.requires),
         origin=subscription.origin,
         with_=None if subscription.counted is None else list(subscription.counted),
+        detects=None if subscription.detection is None else subscription.detection.text,
     )
+
+
+def told_begin(subscription: Subscription) -> Any:
+    """Where a subscription begins, as it is told."""
+    if not subscription.history:
+        return "now"
+    if subscription.since_version:
+        return {"version": subscription.since_version}
+    since = subscription.since_time
+    if subscription.detection is not None and subscription.detection.start != EPOCH:
+        since = subscription.detection.start
+    return "start" if since is None else {"time": render_timestamp(since)}
+
+
+def lost_history(gateway: Gateway, subscription: Subscription) -> str | None:
+    """What is to be said where history is not whole any more."""
+    trimmed = subscription.history and any(gateway.follower.trimmed().values())
+    return "the log no longer holds its oldest events" if trimmed else None
 
 
 # -- policy -----------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from headgate.gateway.http.change_requests import changes_of, check_may_change, 
 from headgate.gateway.http.worker_pool import Workers
 from headgate.lang import Requirement, Sort, Wanted, read_all
 from headgate.model.changes import Change
+from headgate.model.composite import Composite
 from headgate.model.errors import BadExpression, HeadgateError, TooLarge
 from headgate.model.expressions import TRUE, Condition, RoleRef
 from headgate.model.limits import MAX_EXPRESSION_TEXT, MAX_REQUIREMENTS
@@ -37,6 +38,11 @@ class RequestReader:
     async def condition(self, principal: str, text: str | None) -> Condition:
         """A condition as sent; absent, it is true."""
         found: Condition = TRUE if text is None else _said((await self._read(principal, "condition", [text]))[text])
+        return found
+
+    async def composite(self, principal: str, text: str) -> Composite:
+        """A composite event."""
+        found: Composite = _said((await self._read(principal, "composite", [text]))[text])
         return found
 
     async def roles(self, principal: str, texts: Sequence[str], what: str) -> list[RoleRef]:

@@ -21,11 +21,9 @@ import pyarrow as pa
 from headgate.decide.composite import Environment
 from headgate.model.roles import dump_argument, load_argument
 from headgate.model.values import Value, micros, moment
+from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import DeliveryBlob, pack
 from headgate.pipeline.log.codec import from_blob, to_blob
-
-SIGNALS: Final = "signals"
-"""The one stream of the store of signals."""
 
 SCHEMA: Final = pa.schema(
     [

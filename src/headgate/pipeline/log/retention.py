@@ -1,8 +1,9 @@
-"""What may be deleted from the log and the deliveries, and when.
+"""What may be deleted from the log, the deliveries and the signals, and when.
 
 Guarantees: `plan` is a pure function of what it is given. Limits of age and size trim the oldest first, up to what
 somebody still needs and not past it. Past it they go only when its holder has been absent for longer than `hold`, and
-then the plan names the holder and how many events it loses. Nothing goes that the pipeline has not decided.
+then the plan names the holder and how many events it loses. Nothing goes that the pipeline has not decided, nor, while
+there are detections, what they have not been put to.
 Leaves out: the caller, who looks, plans, tells those who lose something, and applies, again and again; one round looks
 at the oldest `MAX_CHUNKS` of each stream.
 """
@@ -14,6 +15,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.event_log import Chunk, EventLog
@@ -23,13 +25,14 @@ MAX_CHUNKS = 10_000
 
 
 class Where(Enum):
-    """Which of the two files something is about."""
+    """Which of the files something is about."""
 
     LOG = "log"
     DELIVERIES = "deliveries"
+    SIGNALS = "signals"
 
 
-BOTH = frozenset(Where)
+EVERYWHERE = frozenset(Where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Floor:
     seq: int
     holder: str
     absent: int | None = None
-    needs: frozenset[Where] = BOTH
+    needs: frozenset[Where] = EVERYWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +58,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of both files, and for how long, in microseconds, an absent holder is waited for."""
+    """The limits of the files, and for how long, in microseconds, an absent holder is waited for.
+
+    Those of deliveries are also those of signals.
+    """
 
     log: Limit = field(default_factory=Limit)
     deliveries: Limit = field(default_factory=Limit)
@@ -128,11 +134,13 @@ def plan(
     deliveries: Mapping[str, StreamFacts],
     floors: Mapping[str, Sequence[Floor]],
     limits: Limits,
+    signals: Mapping[str, StreamFacts] = MappingProxyType({}),
 ) -> RetentionPlan:
     """What may go at a time, given what there is and who needs it."""
     made = [
         _plan(Where.LOG, now, log, floors, limits.log, limits.hold),
         _plan(Where.DELIVERIES, now, deliveries, floors, limits.deliveries, limits.hold),
+        _plan(Where.SIGNALS, now, signals, floors, limits.deliveries, limits.hold),
     ]
     return RetentionPlan(*(tuple(itertools.chain.from_iterable(parts)) for parts in zip(*made, strict=True)))
 
@@ -204,22 +212,29 @@ def _losses(where: Where, stream: str, through: int, trimmed: int, floors: Itera
     return losses
 
 
-def look(log: EventLog, store: DeliveryStore) -> tuple[dict[str, StreamFacts], dict[str, StreamFacts]]:
-    """What there is, for `plan`: of the log, and of the deliveries."""
-    decided = store.reached().streams
+def look(
+    log: EventLog, store: DeliveryStore, signals: DeliveryStore, *, detecting: bool
+) -> tuple[dict[str, StreamFacts], dict[str, StreamFacts], dict[str, StreamFacts]]:
+    """What there is, for `plan`: of the log, of the deliveries and of the signals.
 
-    def facts(of: EventLog | DeliveryStore) -> dict[str, StreamFacts]:
+    While there are detections (`detecting`), what has been decided of the log is what both have decided.
+    """
+    decided, looked_at = store.reached().streams, signals.reached().streams
+
+    def facts(of: EventLog | DeliveryStore, through: Mapping[str, int]) -> dict[str, StreamFacts]:
         return {
             stream: StreamFacts(
-                through, decided.get(stream, 0), of.size(stream).bytes, tuple(of.chunks(stream, MAX_CHUNKS))
+                trimmed, through.get(stream, 0), of.size(stream).bytes, tuple(of.chunks(stream, MAX_CHUNKS))
             )
-            for stream, through in of.trimmed().items()
+            for stream, trimmed in of.trimmed().items()
         }
 
-    return facts(log), facts(store)
+    both = {stream: min(last, looked_at.get(stream, 0)) for stream, last in decided.items()}
+    return facts(log, both if detecting else decided), facts(store, decided), facts(signals, looked_at)
 
 
-def apply(plan: RetentionPlan, log: EventLog, store: DeliveryStore) -> None:
+def apply(plan: RetentionPlan, log: EventLog, store: DeliveryStore, signals: DeliveryStore) -> None:
     """Do what a plan says. What it says of losses is the caller's to pass on, before this."""
+    files = {Where.LOG: log, Where.DELIVERIES: store, Where.SIGNALS: signals}
     for trim in plan.trims:
-        (log if trim.where is Where.LOG else store).trim(trim.stream, trim.through)
+        files[trim.where].trim(trim.stream, trim.through)

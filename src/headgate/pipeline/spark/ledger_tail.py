@@ -40,6 +40,12 @@ class LedgerTail:
             )
             return bool(row.fetchone()[0])
 
+    def detections(self) -> int:
+        """How many detections are in force."""
+        asked = "SELECT count(*) FROM subscriptions WHERE to_version IS NULL AND detection IS NOT NULL"
+        with failures(self.path):
+            return int(self._db.execute(asked).fetchone()[0])
+
     def close(self) -> None:
         """Let go of the file."""
         self._db.close()

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from headgate.decide.composite import Environment, environment
 from headgate.model.values import EPOCH, INT_MAX, INT_MIN, Value
+from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import contains
-from headgate.pipeline.detect.signals import SCHEMA, SIGNALS, SignalRow, signal_blob, stored_signals
+from headgate.pipeline.detect.signals import SCHEMA, SignalRow, signal_blob, stored_signals
 from headgate.pipeline.log.codec import from_blob
 from strategies.running import examples
 

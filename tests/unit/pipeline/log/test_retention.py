@@ -9,10 +9,13 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headgate.model.values import EPOCH
+from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore, pack
+from headgate.pipeline.detect.signals import SignalRow, signal_blob
 from headgate.pipeline.log.event_log import Chunk, EventLog
 from headgate.pipeline.log.retention import (
-    BOTH,
+    EVERYWHERE,
     PIPELINE,
     Floor,
     HeldBack,
@@ -49,7 +52,7 @@ FLOORS = st.builds(
     st.integers(1, 60),
     st.sampled_from(["ann", "bob", "eve"]),
     st.one_of(st.none(), TIMES),
-    st.sampled_from([BOTH, frozenset({Where.LOG}), frozenset({Where.DELIVERIES})]),
+    st.sampled_from([EVERYWHERE, frozenset({Where.LOG}), frozenset({Where.DELIVERIES})]),
 )
 STREAMS = st.dictionaries(st.sampled_from("ab"), facts())
 MAYBE = st.one_of(st.none(), st.integers(0, 300))
@@ -133,6 +136,7 @@ def test_nobody_is_blamed_for_a_limit_that_others_met() -> None:
 
 def test_a_plan_is_looked_up_made_and_applied(tmp_path: Path) -> None:
     log, store = EventLog.create(tmp_path / "log.db"), DeliveryStore.create(tmp_path / "deliveries.db")
+    signals = DeliveryStore.create(tmp_path / "signals.db")
     token = log.take("main", 1)
     members = pack(np.array([1], np.int32))
     for n in range(5):
@@ -140,17 +144,47 @@ def test_a_plan_is_looked_up_made_and_applied(tmp_path: Path) -> None:
         if n < 4:
             made = DeliveryBlob("main", 10 * n + 1, 10 * n + 10, 1, 0, 1, b"y" * 100, members)
             store.write(n, 1, [made], stats=BatchStats(n, 100 + n, 10, 1, 5, 1))
+    events, deliveries, none = look(log, store, signals, detecting=False)
+    assert none == {}
     found = plan(
         200,
-        *look(log, store),
+        events,
+        deliveries,
         {"main": [Floor(15, "ann", needs=frozenset({Where.DELIVERIES}))]},
         Limits(Limit(10), Limit(98)),
     )
     assert [(t.where, t.through) for t in found.trims] == [(Where.LOG, 40), (Where.DELIVERIES, 10)]
     assert [(h.where, h.holder) for h in found.held] == [(Where.LOG, PIPELINE), (Where.DELIVERIES, "ann")]
-    apply(found, log, store)
+    apply(found, log, store, signals)
     assert (log.trimmed(), store.trimmed()) == ({"main": 40}, {"main": 10})
     assert [b.first for b in log.batches("main", 0, 50)] == [41]
     assert [b.first for b in store.blobs()] == [11, 21, 31]
-    log.close()
-    store.close()
+    for file in (log, store, signals):
+        file.close()
+
+
+def test_what_detections_were_not_put_to_stays_in_the_log_and_signals_go_like_deliveries(tmp_path: Path) -> None:
+    log, store = EventLog.create(tmp_path / "log.db"), DeliveryStore.create(tmp_path / "deliveries.db")
+    signals = DeliveryStore.create(tmp_path / "signals.db")
+    token = log.take("main", 1)
+    for n in range(5):
+        append(log, "main", token, 1, n, 10, b"x" * 100)
+    store.write(0, 1, [DeliveryBlob("main", 1, 50, 1, 0, 0, None)])
+    row = SignalRow(0, EPOCH, (("x", 1),))
+    for n in range(3):
+        looked_at = DeliveryBlob("main", 10 * n + 1, 10 * n + 10, 1, 0, 0, None)
+        stats = BatchStats(n, 100 + n, 10, 1, 5, 1)
+        signals.write(n, 1, [looked_at, signal_blob(n + 1, 1, [row])], stats=stats)
+    limits = Limits(Limit(10), Limit(98))
+    for detecting, through in ((True, 30), (False, 50)):
+        files = look(log, store, signals, detecting=detecting)
+        assert max(t.through for t in plan(200, *files[:2], {}, limits).trims) == through
+    events, deliveries, signalled = look(log, store, signals, detecting=True)
+    needs = {SIGNALS: [Floor(2, "ann", needs=frozenset({Where.SIGNALS}))]}
+    found = plan(200, events, deliveries, needs, limits, signalled)
+    assert Trim(Where.SIGNALS, SIGNALS, 1, found.trims[-1].bytes) == found.trims[-1]
+    apply(found, log, store, signals)
+    assert signals.trimmed() == {SIGNALS: 1}
+    assert [b.first for b in signals.blobs()] == [2, 3]
+    for file in (log, store, signals):
+        file.close()

@@ -1,0 +1,157 @@
+"""Detections over HTTP: make one, look at it, end it, and ask why it signalled.
+
+Guarantees: a detection is a subscription, under the same names and limits; its signals are read, acknowledged and
+pushed where a subscription's events are. Whatever is wrong with an expression is refused with its line and column.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from starlette.responses import Response
+
+from headgate.commands import explaining
+from headgate.commands import subscriptions as subscribing
+from headgate.commands.subscriptions import ledger_id, local_id
+from headgate.decide.composite_check import resolve
+from headgate.gateway.http.handlers import begin_of, lost_history, own_subscription, told_begin
+from headgate.gateway.http.operations import Call, Operation, answer
+from headgate.gateway.http.rendering import as_json
+from headgate.lang import render_condition
+from headgate.model.errors import BadPosition, HeadgateError, NotFound
+from headgate.model.rights import Detection, Subscription
+from headgate.model.types import SIGNAL
+from headgate.model.values import EPOCH, brief, plain
+from headgate.node.cursors import Ack
+from headgate.pipeline import SIGNALS
+from headgate.protocol import messages as wire
+
+
+@Operation("GET", "/v1/detections")
+async def detections(call: Call) -> wire.DetectionsAnswer:
+    """One's detections."""
+    every = call.gateway.follower.state.subscriptions.values()
+    mine = [one for one in every if one.principal == call.principal and one.detection is not None]
+    brief_lived = {(one.subscription, one.first) for one in await call.run(call.gateway.cursors.temporary)}
+    return wire.DetectionsAnswer([_detection(call, one, (one.id, one.first) in brief_lived) for one in mine])
+
+
+@Operation("POST", "/v1/detections", answers={201: wire.DetectionAnswer}, errors=(404, 422, 507))
+async def detect_unnamed(call: Call, body: wire.DetectionRequest) -> Response:
+    """Detect a composite event, with an id of the gateway's choice."""
+    made, _ = await _make(call, secrets.token_hex(8), body)
+    return answer(await _told(call, made), 201, location=f"/v1/detections/{_local(made)}")
+
+
+@Operation("GET", "/v1/detections/{id}", errors=(404, 422))
+async def detection(call: Call) -> wire.DetectionAnswer:
+    """One detection."""
+    return await _told(call, await _own(call))
+
+
+@Operation("PUT", "/v1/detections/{id}", errors=(404, 409, 422, 507))
+async def detect(call: Call, body: wire.DetectionRequest) -> tuple[wire.DetectionAnswer, bool]:
+    """Detect a composite event."""
+    made, is_new = await _make(call, call.named("id"), body)
+    return await _told(call, made), is_new
+
+
+@Operation("DELETE", "/v1/detections/{id}", errors=(404, 422, 507))
+async def end_detection(call: Call) -> None:
+    """End a detection."""
+    mine = await _own(call)
+    await call.run(subscribing.unsubscribe, call.gateway.ledger, call.principal, mine.id)
+
+
+@Operation("GET", "/v1/detections/{id}/signals/{position}", errors=(404, 422))
+async def why_signalled(call: Call) -> dict[str, Any]:
+    """Why a detection signalled: the events that a signal rests on, as far as one may know."""
+    gateway, mine, position = call.gateway, await _own(call), call.named("position")
+    number = gateway.follower.number(mine.id)
+    stream, seq = gateway.positions.open(position, number)
+    if gateway.follower.stream_name(stream) != SIGNALS:
+        raise BadPosition("it is that of a contributing event", remedy="use one that came with a signal")
+    told: Any = as_json(await call.run(explaining.explain_signal, gateway.domain, call.principal, mine, number, seq))
+    for contributor in told["contributors"]:
+        contributor["subscription"]["id"] = _local(mine)
+    return {**told, "detection": _local(mine)}
+
+
+async def _make(call: Call, id: str, body: wire.DetectionRequest) -> tuple[Subscription, bool]:
+    """The detection by this name as it is asked for, and whether it is new."""
+    gateway, reader = call.gateway, call.gateway.reader
+    composite = await reader.composite(call.principal, body.expression)
+    history, version, time = begin_of(body.from_)
+    start = gateway.stamp() if not history else EPOCH if time is None else time
+    wanted = Subscription(
+        ledger_id(call.principal, id),
+        call.principal,
+        SIGNAL,
+        history=history,
+        since_version=version,
+        requires=None if body.requires is None else await reader.condition(call.principal, body.requires),
+        origin=call.origin,
+        counted=None if body.with_ is None else tuple(dict.fromkeys(body.with_)),
+        detection=Detection(body.expression, composite, body.bind, start),
+    )
+    limits = gateway.config.limits
+
+    def make() -> tuple[Subscription, bool]:
+        before = dict(gateway.readers.signals.reached.streams)  # its own all come after these
+        made, is_new = subscribing.detect(
+            gateway.ledger,
+            wanted,
+            most=limits.subscriptions_per_principal,
+            most_detections=limits.detections_per_principal,
+        )
+        if is_new:
+            gateway.cursors.ack_many([Ack(made.id, made.first, before)], gateway.clock())
+        if body.temporary:  # again if it is not new: the first answer may have told that this could not be written
+            gateway.cursors.mark_temporary(made.id, made.first, gateway.name, gateway.clock())
+        return made, is_new
+
+    return await call.run(make)
+
+
+async def _own(call: Call) -> Subscription:
+    """The caller's detection by the name in the path, or `not-found`."""
+    id = call.named("id")
+    found = await own_subscription(call.gateway, call.caller, id)
+    if found.detection is None:
+        raise NotFound(f"no detection `{brief(id)}`")
+    return found
+
+
+def _local(one: Subscription) -> str:
+    return local_id(one.principal, one.id) or one.id
+
+
+async def _told(call: Call, one: Subscription) -> wire.DetectionAnswer:
+    temporary = await call.run(call.gateway.cursors.temporary_one, one.id, one.first)
+    return _detection(call, one, temporary is not None)
+
+
+def _detection(call: Call, one: Subscription, temporary: bool) -> wire.DetectionAnswer:
+    assert one.detection is not None
+    lost = lost_history(call.gateway, one)
+    return wire.DetectionAnswer(
+        _local(one),
+        one.detection.text,
+        one.first,
+        one.detection.start,
+        {name: plain(value) for name, value in one.detection.bound.items()},
+        told_begin(one),
+        temporary,
+        [*_warnings(call, one.detection), *(() if lost is None else (lost,))],
+        None if one.requires is None else render_condition(one.requires),
+        one.origin,
+        None if one.counted is None else list(one.counted),
+    )
+
+
+def _warnings(call: Call, one: Detection) -> tuple[str, ...]:
+    try:
+        return resolve(one.composite, call.gateway.follower.state, one.bound).warnings
+    except HeadgateError:  # what it looks at has changed since
+        return ()
