@@ -106,7 +106,7 @@ GROUPS = {
     "peer": Later(
         "node.peer:app", "Let roles of other domains count here, and let other domains follow roles of ours."
     ),
-    "detect": Later("policy.detect_check:app", "Check composite events, and see how they are evaluated."),
+    "detect": Later("events.detect:app", "Detect composite events, check them, and see how they are evaluated."),
     "acl": Later("policy.acl:app", "Turn access control lists into rules and back, and see what a list gives."),
     "type": Later("statements.typedef:app", "Sign event types as their owner, and verify signed ones."),
 }

@@ -21,14 +21,15 @@ from headgate.client.errors import (
 from headgate.client.gateways import Patience, Timing
 from headgate.client.publishing import Bulk, Result
 from headgate.client.session import Issued
-from headgate.client.subscription import Delivery
-from headgate.client.sync import Client, Publisher, Subscription, connect
+from headgate.client.subscription import Delivery, Signal
+from headgate.client.sync import Client, Detection, Publisher, Subscription, connect
 
 __all__ = [
     "Bulk",
     "Client",
     "ClientClosed",
     "Delivery",
+    "Detection",
     "EventsRefused",
     "Gap",
     "Issued",
@@ -36,6 +37,7 @@ __all__ = [
     "Publisher",
     "Refused",
     "Result",
+    "Signal",
     "Subscription",
     "SubscriptionEnded",
     "Timing",

@@ -40,11 +40,12 @@ from headgate.client.publishing import (
 )
 from headgate.client.roles import Roles
 from headgate.client.session import ClientSession, Issued, Issuer, What, as_guest, check_kinds, listed, obtained
-from headgate.client.subscription import WINDOW, Ack, Delivery, Subscription, Watch, delivery
+from headgate.client.subscription import WINDOW, Ack, Delivery, Detection, Subscription, Watch, delivery
 from headgate.client.wallet import SHORTEST, Renewal, Wallet, texts_in
 from headgate.model.errors import BadDefinition, NotFound
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES
-from headgate.model.values import Kind, brief
+from headgate.model.types import SIGNAL
+from headgate.model.values import Kind, brief, plain
 from headgate.node.config import place_of
 from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey, PublicKey
@@ -302,7 +303,47 @@ class Client:
     async def resume(self, id: str, *, ack: Ack = "auto", window: int = WINDOW) -> Subscription:
         """Read on in a subscription that is there."""
         found = await self._session.ask(wire.SubscriptionAnswer, "GET", "/v1/subscriptions", id)
-        return Subscription(self._channel, id, found.type, ack=ack, window=window)
+        kind = Subscription if found.detects is None else Detection
+        return kind(self._channel, id, found.type, ack=ack, window=window)
+
+    async def detect(
+        self,
+        expression: str,
+        *,
+        bind: Mapping[str, Any] | None = None,
+        id: str | None = None,
+        history: bool | datetime = False,
+        temporary: bool = False,
+        requires: str | None = None,
+        counting: Sequence[str] | None = None,
+        ack: Ack = "auto",
+        window: int = WINDOW,
+    ) -> Detection:
+        """Detect a composite event, such as `"$Alarm(r); Seen(b, r) - AllClear(r)"`, and read its signals.
+
+        `bind` gives variables values from the start. It begins now or, with `history`, at the first event that is
+        there, or at a time. The rest is as in `subscribe`: the same again reads on after what was acknowledged.
+        What is wrong with an expression is raised as `BadExpression`, whose `place` is its line and column.
+        """
+        chosen = f"t-{uuid4().hex}" if id is None else id
+        path = "/v1/detections", chosen
+        begin = _since(history) if isinstance(history, datetime) else "start" if history else "now"
+        body = {"expression": expression, "bind": _bound(bind or {}), "from": begin, "temporary": temporary}
+        body |= {"requires": requires, "with": listed(counting)}
+        make = partial(self._session.ask, wire.DetectionAnswer, "PUT", *path, body=body)
+        await make()
+        ends: dict[str, Any] = (
+            {"remake": make, "remove": partial(self._session.request, "DELETE", *path)} if temporary else {}
+        )
+        return Detection(self._channel, chosen, SIGNAL, ack=ack, window=window, **ends)
+
+    async def detections(self) -> list[wire.DetectionAnswer]:
+        """One's own detections; `unsubscribe` ends one."""
+        return (await self._session.ask(wire.DetectionsAnswer, "GET", "/v1/detections")).detections
+
+    async def why_signalled(self, id: str, position: str) -> dict[str, Any]:
+        """The events that a signal of a detection rests on, as far as one may know of them."""
+        return await self._facts("/v1/detections", id, "signals", position)
 
     async def subscriptions(self) -> list[wire.SubscriptionAnswer]:
         """One's own subscriptions."""
@@ -353,6 +394,11 @@ class Client:
 
     async def _facts(self, *path: str) -> dict[str, Any]:
         return await self._session.ask(dict[str, Any], "GET", *path)
+
+
+def _bound(bind: Mapping[str, Any]) -> dict[str, object]:
+    """Values for variables, as JSON has them."""
+    return {name: plain(value) for name, value in bind.items()}
 
 
 def _since(from_: Start) -> object:

@@ -52,6 +52,7 @@ class DeliveredEvent(Struct, omit_defaults=True):
     time: datetime | None = None
     datacontenttype: str | None = None
     data: dict[str, Any] | None = None
+    hgcontributors: str = ""
 
 
 class ReceivedFrame(Struct):

@@ -18,11 +18,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, Literal, TypeAlias
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from headgate.client.channel import Channel, ChannelReader, DeliveredEvent, ReceivedFrame
 from headgate.client.errors import ClientClosed, Gap, SubscriptionEnded, Unacknowledged, refusal, unexpected
 from headgate.model.errors import BadDefinition, HeadgateError, NotFound
+from headgate.model.types import SIGNAL
 from headgate.model.values import brief
 from headgate.protocol.messages import MAX_POSITIONS
 
@@ -56,9 +58,25 @@ class Delivery:
         self._acknowledge(self.number)
 
 
+@dataclass(frozen=True, slots=True)
+class Signal(Delivery):
+    """An occurrence of a composite event: its `time`, the `bindings` of its variables, and its `position`.
+
+    `contributors` are positions of the first of the events that it rests on; an explanation tells of them all.
+    """
+
+    contributors: tuple[str, ...] = ()
+
+    @property
+    def bindings(self) -> Mapping[str, Any]:
+        """What the variables of the composite event are in it. Times and bytes are text."""
+        return self.data
+
+
 def delivery(event: DeliveredEvent, number: int, acknowledge: Callable[[int], None]) -> Delivery:
     """A delivery from the wire."""
-    return Delivery(
+    kind = partial(Signal, contributors=tuple(event.hgcontributors.split())) if event.type == SIGNAL else Delivery
+    return kind(
         event.id,
         event.type,
         event.source,
@@ -371,6 +389,20 @@ class Subscription(ChannelReader):
         self._inbox.gap("the temporary subscription ended while there was no connection, and was made again")
         self._channel.wake()
         self._news.set()
+
+
+class Detection(Subscription):
+    """A detection that is being read: what comes are signals, by the moment at which they became certain."""
+
+    def __aiter__(self) -> AsyncIterator[Signal]:
+        return self
+
+    async def __anext__(self) -> Signal:
+        return cast(Signal, await super().__anext__())
+
+    async def next(self, timeout: float | None = None) -> Signal | None:
+        """The next signal; None if none comes within so many seconds."""
+        return cast("Signal | None", await super().next(timeout))
 
 
 class Watch(ChannelReader):

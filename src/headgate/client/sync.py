@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast
 
 from headgate.client import aio, roles
 from headgate.client import publishing as pub
@@ -27,7 +27,7 @@ from headgate.client import subscription as sub
 from headgate.client.aio import Presented
 from headgate.client.errors import ClientClosed
 from headgate.client.session import Issuer, What
-from headgate.client.subscription import WINDOW, Ack, Delivery
+from headgate.client.subscription import WINDOW, Ack, Delivery, Signal
 from headgate.node.config import place_of
 from headgate.trust.keys import PrivateKey
 
@@ -134,11 +134,17 @@ def opened(
     @functools.wraps(method)
     def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> Subscription:
         ack: Any = kwargs.get("ack", "auto")
-        return Subscription(
-            self._runner, self._run(open_inner(self._inner, *args, **{**kwargs, "ack": _inner(ack)})), ack
-        )
+        inner = self._run(open_inner(self._inner, *args, **{**kwargs, "ack": _inner(ack)}))
+        return (Detection if isinstance(inner, sub.Detection) else Subscription)(self._runner, inner, ack)
 
     return run
+
+
+def detecting(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, sub.Detection]],
+) -> Callable[Concatenate[Any, P], Detection]:
+    """A detection that a method of `_inner` opens, for another thread to read."""
+    return cast("Callable[Concatenate[Any, P], Detection]", opened(method))
 
 
 def _inner(ack: Ack) -> Ack:
@@ -269,6 +275,20 @@ class Subscription(Wrapper[sub.Subscription]):
         await self._inner.close()
 
 
+class Detection(Subscription):
+    """A detection that is being read: iterate over its signals."""
+
+    def __iter__(self) -> Iterator[Signal]:
+        return self
+
+    def __next__(self) -> Signal:
+        return cast(Signal, super().__next__())
+
+    def next(self, timeout: float | None = None) -> Signal | None:
+        """The next signal; None if none comes within so many seconds, or after `close`."""
+        return cast("Signal | None", super().next(timeout))
+
+
 async def _take(inner: sub.Subscription, timeout: float | None) -> list[Delivery]:
     try:
         return await inner.take(FETCH, timeout)
@@ -372,6 +392,9 @@ class Client(Wrapper[aio.Client]):
     watch = made(aio.Client.watch, Watch)
     subscribe = opened(aio.Client.subscribe)
     resume = opened(aio.Client.resume)
+    detect = detecting(aio.Client.detect)
+    detections = waited(aio.Client.detections)
+    why_signalled = waited(aio.Client.why_signalled)
     subscriptions = waited(aio.Client.subscriptions)
     unsubscribe = waited(aio.Client.unsubscribe)
     restriction = waited(aio.Client.restriction)

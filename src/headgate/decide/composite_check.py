@@ -57,9 +57,14 @@ def resolve(c: Composite, state: State, bound: Mapping[str, Value] | None = None
 
 
 def conform_bound(c: Composite, state: State, bound: Mapping[str, Value]) -> Mapping[str, Value]:
-    """What is bound, with text made the times and bytes that templates take it for."""
+    """What is bound, with text made the times and bytes that templates and timers take it for."""
     kinds: dict[str, Kind] = {}
     check = _Check(state)
+    left = [c]
+    for part in left:
+        left += model.inside(part)
+        if isinstance(part, model.Timer) and isinstance(part.when, Variable):
+            kinds[part.when.name] = Kind.TIMESTAMP
     for template in model.templates(c):
         try:
             declared = state.types.attributes(check.type_of(template).name)

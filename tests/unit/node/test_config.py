@@ -49,7 +49,7 @@ def test_the_defaults() -> None:
     assert (config.publish.window, config.publish.max_body, config.publish.max_events) == (600.0, 16 * 2**20, 10_000)
     assert config.publish.advertise
     assert dataclasses.astuple(config.subscribe) == (1000, 30.0, 3600.0)
-    assert dataclasses.astuple(config.limits) == (10_000, 100, 1_000, 600, 16 * 2**20, 1_000, 60.0)
+    assert dataclasses.astuple(config.limits) == (10_000, 100, 1_000, 100, 600, 16 * 2**20, 1_000, 60.0)
     week, gigabytes = 7 * 86400.0, 10 * 2**30
     assert dataclasses.astuple(config.retention) == (week, gigabytes, week, gigabytes, 30 * 86400.0)
     assert dataclasses.astuple(config.pipeline) == ("2g", 2)

@@ -15,7 +15,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -73,15 +74,22 @@ def subscribe(
     `headgate subscribe shop.Sale --count 10 --json --as ann | jq .data`
     """
     begin = place_of(from_, "--from")
+    with (
+        ending_quietly(),
+        connection.client() as client,
+        client.subscribe(
+            name, type, where, begin, temporary=name is None, requires=requires, ack="manual"
+        ) as subscription,
+    ):
+        print_all(subscription, count, event if json else line)
+
+
+@contextmanager
+def ending_quietly() -> Iterator[None]:
+    """Ctrl-C, SIGTERM and a closed pipe are ways to end, and no failures."""
     ending = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        with (
-            connection.client() as client,
-            client.subscribe(
-                name, type, where, begin, temporary=name is None, requires=requires, ack="manual"
-            ) as subscription,
-        ):
-            _print_all(subscription, count, json=json)
+        yield
     except KeyboardInterrupt:
         pass
     except BrokenPipeError:
@@ -107,7 +115,8 @@ def place_of(text: str, option: str) -> Start:
     raise typer.BadParameter(f"{option} is now, start, version:N or time:2026-01-01T09:00:00Z")
 
 
-def _print_all(subscription: Subscription, count: int | None, *, json: bool) -> None:
+def print_all(subscription: Subscription, count: int | None, shown: Callable[[Any], Text | dict[str, Any]]) -> None:
+    """Print what comes, each acknowledged once it was printed: on a line for people, or as JSON."""
     left = count
     while left is None or left > 0:
         try:
@@ -117,10 +126,11 @@ def _print_all(subscription: Subscription, count: int | None, *, json: bool) -> 
             continue
         if delivery is None:
             return
-        if json:
-            print(json_.dumps(event(delivery), ensure_ascii=False), flush=True)
+        told = shown(delivery)
+        if isinstance(told, dict):
+            print(json_.dumps(told, ensure_ascii=False), flush=True)
         else:
-            out.print(line(delivery), soft_wrap=True, highlight=False)
+            out.print(told, soft_wrap=True, highlight=False)
         delivery.ack()
         left = None if left is None else left - 1
 
@@ -145,13 +155,19 @@ def event(delivery: Delivery) -> dict[str, Any]:
 def line(delivery: Delivery) -> Text:
     """A delivery on one line, as people read it."""
     clock = "" if delivery.time is None else delivery.time.strftime("%Y-%m-%d %H:%M:%S")
-    text = Text.assemble((clock, "dim"), " ", (printable(delivery.type), "bold"))
-    for name, value in delivery.data.items():
+    text = Text.assemble((clock, "dim"), " ", (printable(delivery.type), "bold"), values(delivery.data))
+    text.append(f"  by {printable(delivery.publisher)}", style="dim")
+    return text
+
+
+def values(data: Mapping[str, Any]) -> Text:
+    """Named values on one line."""
+    text = Text()
+    for name, value in data.items():
         text.append("  ")
         text.append(f"{printable(name)} ", style="cyan")
         shown = _HIDDEN if value is None else value if isinstance(value, str) else json_.dumps(value)
         text.append(printable(shown).replace("\n", "\\n"), style="dim" if value is None else "")
-    text.append(f"  by {printable(delivery.publisher)}", style="dim")
     return text
 
 

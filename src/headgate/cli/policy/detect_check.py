@@ -13,7 +13,7 @@ from typing import Annotated, Final, NamedTuple, assert_never
 from xml.sax.saxutils import escape
 
 from headgate.cli.policy.role_check import NamesDomain, PolicyOption, ground_of, state_of
-from headgate.cli.shared.common import STANDARD, group, placed, read_bytes, writing
+from headgate.cli.shared.common import STANDARD, placed, read_bytes, writing
 from headgate.cli.shared.options import Json, argument, option
 from headgate.cli.shared.rendering import print_json, remark, say
 from headgate.decide.composite_check import Resolved, resolve
@@ -172,6 +172,3 @@ def picture(parts: list[DrawnPart], title: str) -> str:
         f'font-size="12.5"><title>{escape(title)}</title><rect width="100%" height="100%" fill="white"/>'
     )
     return "\n".join([head, f'<text x="20" y="30" font-weight="bold">{escape(title)}</text>', *lines, "</svg>", ""])
-
-
-app = group(check)

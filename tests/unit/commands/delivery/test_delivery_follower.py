@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 
 from headgate.commands.delivery.delivery_follower import DeliveryFollower, KeptBatch, Portion
+from headgate.commands.delivery.encoding import event_fragments
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.model.changes import Batch, Change, DeclareType
 from headgate.model.events import Event
@@ -285,7 +286,7 @@ def _types() -> Types:
 @given(_events(4), _events(6), _moments)
 def test_an_event_goes_out_as_it_came(old: list[Event], new: list[Event], time: datetime) -> None:
     parts = [_blob(old, "a", 4, time), _blob(new, "b", 6, time)]
-    portion = Portion(parts, layouts(GROWN), {"a": 3, "b": 9}, POSITIONS)
+    portion = Portion(parts, partial(event_fragments, layouts(GROWN)), {"a": 3, "b": 9}, POSITIONS)
     found, whole = portion.read(0, {}, limit=100, room=2**30)
     assert whole
     assert [(one.stream, one.seq) for one in found] == [
@@ -307,7 +308,7 @@ def test_an_event_goes_out_as_it_came(old: list[Event], new: list[Event], time: 
         assert POSITIONS.open(one.position, 0) == ({"a": 3, "b": 9}[one.stream], one.seq)
     assert [(one.stream, one.seq) for one in portion.read(1, {}, limit=9, room=9**9)[0]] == [("a", 1), ("b", 1)]
     assert portion.read(2, {}, limit=9, room=9**9) == ([], True)
-    only = Portion(parts, layouts(GROWN), {"a": 3, "b": 9}, POSITIONS, only=1)
+    only = Portion(parts, partial(event_fragments, layouts(GROWN)), {"a": 3, "b": 9}, POSITIONS, only=1)
     assert only.read(1, {}, limit=9, room=9**9) == portion.read(1, {}, limit=9, room=9**9)
     assert only.read(0, {}, limit=9, room=9**9) == ([], True)
     passed, _ = portion.read(0, {"a": 1}, not_before=5, limit=9, room=9**9)
