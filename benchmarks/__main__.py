@@ -8,6 +8,7 @@ from benchmarks import (
     cascade,
     chains,
     commits,
+    composite,
     event_policy,
     fairness,
     gateway,
@@ -43,6 +44,7 @@ PLAIN = {
     "cascade": cascade.run,
     "chains": chains.run,
     "commits": commits.run,
+    "composite": composite.run,
     "validation": validation.run,
     "wider": wider.run,
 }
