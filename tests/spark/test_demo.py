@@ -6,14 +6,17 @@ import shlex
 import subprocess
 import sys
 import threading
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+from tests.strategies.rehearsing import Rehearsal
 from typer.testing import CliRunner
 
 from headgate.cli.main import app
-from headgate.cli.stories.stage import Stage
+from headgate.cli.stories.stage import Board, Stage
 from headgate.commands.delivery.local import read_deliveries
 from headgate.node.domain import Domain
 from headgate.pipeline.spark.verify import verify
@@ -77,6 +80,24 @@ def test_a_directory_that_is_in_use_is_refused_before_anything_starts(played: tu
     place, _ = played
     done = CliRunner().invoke(app, ["demo", "--keep", str(place)])
     assert done.exit_code == 2
+
+
+def drawn(board: Board) -> str:
+    """The map of a story as it is printed."""
+    assert board.map is not None
+    console = Console(file=StringIO(), width=80, color_system=None)
+    console.print(board.map.render(80, board.received))
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_the_map_of_the_badges_is_that_of_the_reference(spark: Any, tmp_path: Path) -> None:
+    with Stage("badge", tmp_path / "spark", threading.Event()) as stage:
+        stage.play(spark)
+        assert verify(stage.pipeline(spark)).sound
+    rehearsal = Rehearsal("badge", tmp_path / "decide")
+    rehearsal.deliver()
+    assert drawn(stage.board) == drawn(rehearsal.board)
+    assert "badge 2 moved from ORL to Eng" in drawn(stage.board)
 
 
 RECEIVED = {

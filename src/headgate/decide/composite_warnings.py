@@ -202,6 +202,10 @@ class _Walk:
             return None
         if right is not None and (_is_at_start(c.right) or _is_at_start(c.left)):
             self._say(c.right, "it changes nothing: what occurs at its own start comes before and after nothing")
+        if isinstance(c.right, model.Template) and self._is_table(c.right):
+            self._say(
+                c.right, "a row that is there at the start is the first, and kills nothing; write `$` for later ones"
+            )
         ordered = c.probability is None or c.probability >= 0.5
         if ordered and not self._may_be_at_start(c.left) and self._kills(c.left, c.right, way.bound):
             words = "what stands on the right of `-` kills every signal of its left, for a tie kills"

@@ -92,6 +92,14 @@ def test_a_minus_that_changes_nothing_is_warned_of(text: str) -> None:
     assert any("changes nothing" in one for one in found.warnings)
 
 
+def test_the_first_row_on_the_right_of_a_minus_may_hide_those_that_kill() -> None:
+    rows = [event("Row", 1, 1, 7, seq=1), event("A", 2, 1), event("Row", 3, 2, 8, seq=2), event("A", 4, 1)]
+    for text, times in (("A(*); ($A(x) - Row(*, *))", [4]), ("A(*); ($A(x) - $Row(*, *))", [])):
+        found = checked(text)
+        assert any("write `$`" in one for one in found.warnings) is bool(times)
+        assert [s.time for s in signals(found.composite, EPOCH, (), Complete(rows))] == [seconds(t) for t in times]
+
+
 def test_nothing_is_said_of_the_examples_of_the_thesis() -> None:
     for text in (
         "$Seen(b, r1); Seen(b, r) - Seen(b, r1)",

@@ -185,11 +185,12 @@ class Stage:
         query = self.pipeline(session).start()
 
         def watch(until: Event | float, say: str) -> None:
-            """Show what arrives, until an event is decided or a time has come."""
+            """Show what arrives, until an event and all before it are decided, or a time has come."""
             while True:
                 self.look(self._seen.store.reached().streams, read_deliveries(self._seen))
                 show(self.board, say)
-                if self.board.decided(until) if isinstance(until, Event) else time.monotonic() >= until:
+                done = all(map(self.board.decided, self.world.events))  # streams are decided side by side
+                if done if isinstance(until, Event) else time.monotonic() >= until:
                     return
                 if not query.isActive:
                     failure = describe(query.exception() or RuntimeError("it gives no reason"))
