@@ -42,7 +42,7 @@ from headgate.client.roles import Roles
 from headgate.client.session import ClientSession, Issued, Issuer, What, as_guest, check_kinds, listed, obtained
 from headgate.client.subscription import WINDOW, Ack, Delivery, Detection, Subscription, Watch, delivery
 from headgate.client.wallet import SHORTEST, Renewal, Wallet, texts_in
-from headgate.model.errors import BadDefinition, NotFound
+from headgate.model.errors import BadDefinition, NotFound, TypeMismatch
 from headgate.model.limits import MAX_CERTIFICATE_FILE_BYTES
 from headgate.model.types import SIGNAL
 from headgate.model.values import Kind, brief, plain
@@ -194,10 +194,19 @@ class Client:
         extends: str | None = None,
         key: Sequence[str] = (),
         owner: str | None = None,
+        times: str | None = None,
+        lateness: float | None = None,
+        ahead: float | None = None,
+        clock_error: float | None = None,
     ) -> wire.TypeAnswer:
-        """Declare an event type, or a new version of it with more attributes."""
+        """Declare an event type, or a new version of it with more attributes.
+
+        With `times="publisher"` its events come with the time at which they occurred; `lateness`, `ahead` and
+        `clock_error` are seconds.
+        """
         kinds = {a: kind.value if isinstance(kind, Kind) else kind for a, kind in attributes.items()}
-        body = {"attributes": kinds, "extends": extends, "key": list(key), "owner": owner}
+        body: dict[str, Any] = {"attributes": kinds, "extends": extends, "key": list(key), "owner": owner}
+        body |= {"times": times, "lateness": lateness, "ahead": ahead, "clock_error": clock_error}
         return await self._session.ask(wire.TypeAnswer, "PUT", "/v1/types", name, body=body)
 
     async def declare_signed_type(self, statement: str) -> wire.TypeAnswer:
@@ -223,12 +232,31 @@ class Client:
         id: str | None = None,
         source: str | None = None,
         requires: str | None = None,
+        time: datetime | str | None = None,
     ) -> Result:
         """Publish an event, once, however often it has to be sent. A refusal is raised.
 
-        `requires` is a rule over the attributes of receivers, such as `"$clearance = 'secret'"`.
+        `requires` is a rule over the attributes of receivers, such as `"$clearance = 'secret'"`. `time` is when it
+        occurred, for types that take that from publishers; others go by the gateway's clock.
         """
-        return await send_one(self._session, encode(type, data, id, source or self._source, requires))
+        return await send_one(self._session, encode(type, data, id, source or self._source, requires, time))
+
+    async def heartbeat(
+        self,
+        until: datetime,
+        types: Sequence[str] | None = None,
+        *,
+        publisher: str | None = None,
+        stream: str | None = None,
+    ) -> wire.HeartbeatAnswer:
+        """Promise that none of one's later events occurred before a time: of these types, or of all one states it of.
+
+        The administrator may promise for another `publisher`, or for a whole `stream`.
+        """
+        if until.tzinfo is None:
+            raise TypeMismatch(f"the time `{until}` has no zone", remedy="give it one")
+        body = {"until": until, "types": listed(types), "for": publisher, "stream": stream}
+        return await self._session.ask(wire.HeartbeatAnswer, "POST", "/v1/heartbeats", body=body)
 
     async def publish_many(self, events: Iterable[Item], *, size: int = BATCH) -> list[Result]:
         """Publish events and tell what became of each, in order. For more than fit in memory use `batch`."""

@@ -53,6 +53,7 @@ class DeliveredEvent(Struct, omit_defaults=True):
     datacontenttype: str | None = None
     data: dict[str, Any] | None = None
     hgcontributors: str = ""
+    hgtime: datetime | None = None
 
 
 class ReceivedFrame(Struct):

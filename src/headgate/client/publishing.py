@@ -37,7 +37,7 @@ WAITING_BATCHES: Final = 4  # how many batches of events may wait to be sent bef
 _STEP: Final = 0.005  # seconds between two looks at whether a batch is full
 
 Item: TypeAlias = "tuple[str, Mapping[str, Any]] | Mapping[str, Any]"
-"""A type with its data, or a mapping with `type`, `data` and perhaps `id`, `source` and `requires`."""
+"""A type with its data, or a mapping with `type`, `data` and perhaps `id`, `source`, `requires` and `time`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,18 @@ class EncodedEvent:
 
 
 def encode(
-    type: str, data: Mapping[str, Any], id: str | None, source: str, requires: str | None = None
+    type: str,
+    data: Mapping[str, Any],
+    id: str | None,
+    source: str,
+    requires: str | None = None,
+    time: datetime | str | None = None,
 ) -> EncodedEvent:
     """An event as it is sent, with an id if it has none."""
     chosen = str(uuid.uuid4()) if id is None else id
     if not isinstance(data, Mapping):
         raise TypeMismatch(f"`{brief(data)}` is no mapping of attributes to values", remedy="give each value its name")
-    event = {
+    event: dict[str, object] = {
         "specversion": "1.0",
         "id": chosen,
         "source": source,
@@ -98,6 +103,8 @@ def encode(
     }
     if requires is not None:
         event["requires"] = requires
+    if time is not None:
+        event["time"] = time if isinstance(time, str) else _value("time", time)
     try:
         return EncodedEvent(chosen, msgspec.json.encode(event))
     except UnicodeEncodeError:
@@ -107,12 +114,12 @@ def encode(
 def encode_item(item: Item, source: str) -> EncodedEvent:
     """An event of `publish_many`."""
     if isinstance(item, Mapping):
-        unknown = item.keys() - {"type", "data", "id", "source", "requires"}
+        unknown = item.keys() - {"type", "data", "id", "source", "requires", "time"}
         if unknown or "type" not in item or "data" not in item:
-            remedy = "give `type`, `data`, `id`, `source`, `requires`"
+            remedy = "give `type`, `data`, `id`, `source`, `requires`, `time`"
             raise BadDefinition(f"`{brief(dict(item))}` is not an event", remedy=remedy)
         given = item.get("source") or source
-        return encode(item["type"], item["data"], item.get("id"), given, item.get("requires"))
+        return encode(item["type"], item["data"], item.get("id"), given, item.get("requires"), item.get("time"))
     type, data = item
     return encode(type, data, None, source)
 
@@ -275,18 +282,25 @@ class Publisher:
         id: str | None = None,
         source: str | None = None,
         requires: str | None = None,
+        time: datetime | str | None = None,
     ) -> str:
         """Publish an event soon; waits only while too many wait already. Returns its id."""
-        event = self.put(type, data, id, source, requires)
+        event = self.put(type, data, id, source, requires, time)
         await self.room()
         return event
 
     def put(
-        self, type: str, data: Mapping[str, Any], id: str | None, source: str | None, requires: str | None = None
+        self,
+        type: str,
+        data: Mapping[str, Any],
+        id: str | None,
+        source: str | None,
+        requires: str | None = None,
+        time: datetime | str | None = None,
     ) -> str:
         """The same without waiting, from any thread."""
         self._check()
-        event = encode(type, data, id, source or self._source, requires)
+        event = encode(type, data, id, source or self._source, requires, time)
         self._waiting.append(event)
         if not self._woken:
             self._woken = True

@@ -41,7 +41,10 @@ MAX_UNACKNOWLEDGED: Final = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """An event as its receiver may see it. What it may not see, or was not said, is None in `data`."""
+    """An event as its receiver may see it. What it may not see, or was not said, is None in `data`.
+
+    `time` is when it occurred, `accepted` when a gateway accepted it; mostly these are the same.
+    """
 
     id: str
     type: str
@@ -52,6 +55,7 @@ class Delivery:
     position: str
     number: int = field(repr=False, compare=False)
     _acknowledge: Callable[[int], None] = field(repr=False, compare=False)
+    accepted: datetime | None = field(default=None, compare=False)
 
     def ack(self) -> None:
         """This delivery, and all that were taken before it, need not come again. It is said soon, not at once."""
@@ -86,6 +90,7 @@ def delivery(event: DeliveredEvent, number: int, acknowledge: Callable[[int], No
         event.hgposition,
         number,
         acknowledge,
+        event.time if event.hgtime is None else event.hgtime,
     )
 
 

@@ -18,6 +18,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, cast
 
@@ -317,9 +318,10 @@ class Publisher(Wrapper[pub.Publisher]):
         id: str | None = None,
         source: str | None = None,
         requires: str | None = None,
+        time: datetime | str | None = None,
     ) -> str:
         """Publish an event soon; waits only while too many wait already. Returns its id."""
-        event = self._inner.put(type, data, id, source, requires)
+        event = self._inner.put(type, data, id, source, requires, time)
         if self._inner.is_full:
             self._runner.run(self._inner.room())
         return event
@@ -382,6 +384,7 @@ class Client(Wrapper[aio.Client]):
     declare_signed_type = waited(aio.Client.declare_signed_type)
     retire_type = waited(aio.Client.retire_type)
     publish = waited(aio.Client.publish)
+    heartbeat = waited(aio.Client.heartbeat)
     publish_many = waited(aio.Client.publish_many)
     publish_arrow = waited(aio.Client.publish_arrow)
     batch = made(aio.Client.batch, Publisher)

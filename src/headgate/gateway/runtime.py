@@ -209,9 +209,10 @@ class Gateway:
             advertise=settings.advertise,
             clock=self.stamp,
             standing=self.standing,
+            promise=self.config.times.promise,
             paced=self.paces.version,
         )
-        self.writer = Writer(core, self.workers)
+        self.writer = Writer(core, self.workers, self.config.times.promise_every)
         self.publisher, self.quench = PublishService(self), Quench(self)
 
     def _statements(self) -> None:

@@ -207,6 +207,20 @@ class PublishSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TimesSettings:
+    """What is promised of when events occurred, which composite events wait for."""
+
+    promise: str = _choice(
+        "clock",
+        ("clock", "heartbeats"),
+        "What streams promise by: clock, with each publisher that states times for itself; or nothing but heartbeats.",
+    )
+    promise_every: float = _duration(
+        "1s", "100ms", "1h", "How often a gateway that stores nothing promises its clock, where anybody waits for that."
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class SubscribeSettings:
     """How subscribers are served."""
 
@@ -340,6 +354,7 @@ class Config:
     domain: DomainSettings = field(default_factory=DomainSettings)
     gateway: GatewaySettings = field(default_factory=GatewaySettings)
     publish: PublishSettings = field(default_factory=PublishSettings)
+    times: TimesSettings = field(default_factory=TimesSettings)
     subscribe: SubscribeSettings = field(default_factory=SubscribeSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     authority: AuthoritySettings = field(default_factory=AuthoritySettings)

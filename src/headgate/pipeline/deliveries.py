@@ -118,6 +118,9 @@ def _payload(events: EventBatch, rows: npt.NDArray[np.int64], visible: Words, ty
     kinds = events.type[rows]
     arrays = {name: events.table.column(name).take(take) for name in ("id", "type", "publisher", "source")}
     arrays["time"] = pa.array(events.time[rows])
+    stated = events.stated()
+    if stated is not None and (shown := stated.take(take)).null_count < len(rows):
+        arrays["occurred"] = shown
     for number in np.flatnonzero((types.bits[np.unique(kinds)] >= 0).any(axis=0)).tolist():
         slot, bit = types.slots[number], types.bits[kinds, number]
         there = bit >= 0

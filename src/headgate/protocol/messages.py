@@ -42,6 +42,7 @@ Scalar: TypeAlias = bool | int | float | str | None
 Did: TypeAlias = Annotated[str, Meta(max_length=200)]
 Shown: TypeAlias = Annotated[list[Annotated[str, Meta(min_length=1)]], Meta(max_length=MAX_SHOWN)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=limits.MAX_TIME_SECONDS)]
+StatedTime: TypeAlias = Annotated[Any, Meta(extra_json_schema={"type": ["string", "null"], "format": "date-time"})]
 Audience: TypeAlias = Annotated[list[Name], Meta(max_length=limits.MAX_AUDIENCES)]
 
 
@@ -253,7 +254,10 @@ class TypesAnswer(Answer):
 
 
 class CloudEvent(Struct):
-    """A CloudEvent 1.0 in JSON. `requires` is an extension: the rule that receivers must meet. No other is kept."""
+    """A CloudEvent 1.0 in JSON. `requires` is an extension: the rule that receivers must meet. No other is kept.
+
+    `time` is when it occurred; it counts for types that take times from publishers, and is not looked at for others.
+    """
 
     specversion: Literal["1.0"]
     id: EventId
@@ -263,6 +267,7 @@ class CloudEvent(Struct):
     datacontenttype: str | None = None
     data_base64: str | None = None
     requires: Text | None = None
+    time: StatedTime = None
 
 
 class EventResult(Answer):
@@ -299,6 +304,25 @@ class BulkAnswer(Answer, omit_defaults=False):
     duplicates: int
     refused: int
     results: list[RowResult]
+
+
+class HeartbeatRequest(Request, rename={"for_": "for"}):
+    """No later event of the sender's occurred before a time: of these types, or without them of all that it states.
+
+    The administrator may promise `for` another publisher, or for a whole `stream`.
+    """
+
+    until: Annotated[datetime, Meta(tz=True)]
+    types: Annotated[list[Name], Meta(min_length=1, max_length=MAX_COUNTED)] | None = None
+    for_: Name | None = None
+    stream: Name | None = None
+
+
+class HeartbeatAnswer(Answer, omit_defaults=False):
+    """What is promised now, by type, where `*` is all of a stream; `moved` is false if that is no more than before."""
+
+    moved: bool
+    horizons: dict[str, datetime]
 
 
 class AdvertisementAnswer(Answer):

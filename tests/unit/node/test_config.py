@@ -117,6 +117,7 @@ def test_every_setting_can_be_set_in_every_way(tmp_path: Path, key: str) -> None
         "limits.refused_per_minute": "3MB",
         "pipeline.memory": "512m",
         "log.level": "debug",
+        "times.promise": "heartbeats",
         "log.format": "text",
     }
     was = getattr(section(name), setting)

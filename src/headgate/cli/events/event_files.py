@@ -43,11 +43,12 @@ _ARROW: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of NDJSON: its number from 0, the id, and the attributes or what is wrong with it."""
+    """One line of NDJSON: its number from 0, the id, the attributes or what is wrong with it, and when it occurred."""
 
     row: int
     id: str
     content: dict[str, Any] | HeadgateError
+    time: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +70,18 @@ class EventFile:
     run: str
     kinds: Mapping[str, Kind]
     id_column: str | None
+    time_column: str | None = None
 
     def ids(self, first: int, count: int) -> pa.Array:
         """The ids of rows that have none of their own."""
         return pa.array([f"{self.run}:{row}" for row in range(first, first + count)], pa.string())
 
     def check_columns(self, columns: Sequence[str]) -> None:
-        """Refuse columns that are neither attributes nor the ids."""
+        """Refuse columns that are neither attributes nor ids nor times."""
         if self.id_column is not None and self.id_column not in columns:
             raise BadDefinition(f"there is no column `{brief(self.id_column)}` to take ids from", place=self.name)
         for name in columns:
-            if name not in self.kinds and name != self.id_column:
+            if name not in self.kinds and name not in (self.id_column, self.time_column):
                 raise TypeMismatch(
                     f"the column `{brief(name)}` is no attribute of the type",
                     place=self.name,
@@ -94,7 +96,10 @@ class EventFile:
             ids = table.column(self.id_column).cast(pa.string())
         names = [name for name in table.column_names if name in self.kinds]
         columns = [self._column(name, table.column(name)) for name in names]
-        return pa.table([ids, *columns], names=["id", *(f"data.{name}" for name in names)])
+        made = pa.table([ids, *columns], names=["id", *(f"data.{name}" for name in names)])
+        if self.time_column is None or self.time_column not in table.column_names:
+            return made
+        return made.append_column("time", table.column(self.time_column))
 
     def _column(self, name: str, column: pa.ChunkedArray) -> Any:
         if self.kinds[name] is Kind.BYTES and pa.types.is_string(column.type):
@@ -102,16 +107,16 @@ class EventFile:
         return column
 
 
-def source_of(path: str, kinds: Mapping[str, Kind], id_column: str | None) -> EventFile:
+def source_of(path: str, kinds: Mapping[str, Kind], id_column: str | None, time_column: str | None = None) -> EventFile:
     """What is known of a file before it is read. Standard input is another file every time."""
     if path == STDIN:
-        return EventFile("standard input", uuid4().hex, kinds, id_column)
+        return EventFile("standard input", uuid4().hex, kinds, id_column, time_column)
     try:
         status = Path(path).stat()
     except OSError as error:
         raise NotFound(f"`{path}` cannot be read ({error.strerror})") from None
     name = Path(path).name
-    return EventFile(path, f"{name}:{status.st_size:x}-{status.st_mtime_ns:x}", kinds, id_column)
+    return EventFile(path, f"{name}:{status.st_size:x}-{status.st_mtime_ns:x}", kinds, id_column, time_column)
 
 
 def pieces(path: str, source: EventFile, stdin: BinaryIO) -> tuple[int | None, Iterator[EventPiece]]:
@@ -137,6 +142,8 @@ def _csv(path: Path, source: EventFile) -> Iterator[EventPiece]:
     types = {name: _ARROW[kind] for name, kind in source.kinds.items()}
     if source.id_column is not None and source.id_column not in types:
         types[source.id_column] = pa.string()
+    if source.time_column is not None and source.time_column not in types:
+        types[source.time_column] = _ARROW[Kind.TIMESTAMP]
     convert = csv.ConvertOptions(
         column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
@@ -219,4 +226,11 @@ def _object(line: bytes, number: int, source: EventFile) -> Line:
         id = str(own)
         if source.id_column not in source.kinds:
             del record[source.id_column]
-    return Line(number, id, record)
+    time = None
+    if source.time_column is not None:
+        time = record.get(source.time_column)
+        if source.time_column not in source.kinds:
+            record.pop(source.time_column, None)
+        if time is not None and not isinstance(time, str):
+            return Line(number, id, TypeMismatch(f"`{brief(time)}` is no time", place=place, remedy="write it as text"))
+    return Line(number, id, record, time)

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -17,10 +18,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headgate.cli.shared.common import err
 from headgate.cli.shared.connection import PresentingConnection
-from headgate.cli.shared.options import argument, option
+from headgate.cli.shared.options import argument, moment_of, option
 from headgate.cli.shared.rendering import say, show_table
 from headgate.client import Client
-from headgate.model.errors import HeadgateError, TypeMismatch
+from headgate.model.errors import BadDefinition, HeadgateError, TypeMismatch
+from headgate.model.types import PUBLISHER
 from headgate.model.values import Kind, brief, conform, plain
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
 SHOWN: Final = 20
 """Refused events that are shown; all are counted."""
+TIME_COLUMN: Final = "time"
+"""The column with times, where none is named and no attribute is called that."""
 
 TypeArgument = Annotated[str, argument("TYPE", "The event type.")]
 ValuesArgument = Annotated[list[str] | None, argument("NAME=VALUE", "The attributes of one event.", unset=False)]
@@ -42,6 +46,27 @@ IdOption = Annotated[str | None, option("--id", "The event's id.", unset="a new 
 IdColumnOption = Annotated[
     str | None, option("--id-column NAME", "The column with ids.", unset="made from file and row")
 ]
+
+
+TimeOption = Annotated[str | None, option("--time TIME", "When the event occurred.", unset="the gateway's clock")]
+TimeColumnOption = Annotated[
+    str | None, option("--time-column NAME", "The column with times at which events occurred.", unset="`time`")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class FileColumns:
+    """The columns of a file that are no attributes, as far as they were named; `states` if its type takes times."""
+
+    id: str | None
+    time: str | None
+    states: bool
+
+    def time_among(self, kinds: Mapping[str, Kind]) -> str | None:
+        """The column with times, if there may be one."""
+        if self.time is not None or not self.states:
+            return self.time
+        return None if TIME_COLUMN in kinds else TIME_COLUMN
 
 
 @dataclass(slots=True)
@@ -68,13 +93,16 @@ def publish(
     id_column: IdColumnOption = None,
     source: SourceOption = None,
     requires: RequiresOption = None,
+    time: TimeOption = None,
+    time_column: TimeColumnOption = None,
     *,
     connection: PresentingConnection,
 ) -> None:
     """Publish an event, or a file of events.
 
     Values are converted to the declared kinds; an attribute that is left out is null. A file may be published again
-    after a failure: what was stored already is not stored twice. Leaves with 1 if any event was refused.
+    after a failure: what was stored already is not stored twice. Leaves with 1 if any event was refused. When events
+    occurred is said with them where their type takes that from publishers; else the gateway's clock counts.
 
     For example:
 
@@ -84,18 +112,25 @@ def publish(
 
     `headgate publish shop.Sale item=tea amount=4.5 --requires '$branch = "north"' --as till`
 
+    `headgate publish shop.Sale item=tea amount=4.5 --time 2026-05-04T09:30:00Z --as till`
+
     `producer | headgate publish shop.Sale --from - --as till --domain shop`
     """
-    if from_ is not None and (values or id is not None):
+    if from_ is not None and (values or id is not None or time is not None):
         raise typer.BadParameter("give either attributes of one event, or --from FILE")
-    if from_ is None and id_column is not None:
-        raise typer.BadParameter("--id-column goes with --from")
+    if from_ is None and (id_column is not None or time_column is not None):
+        raise typer.BadParameter(f"--{'id' if id_column is not None else 'time'}-column goes with --from")
+    stated = None if time is None else moment_of(time, "--time")
     with connection.client() as client:
-        kinds = {name: Kind(kind) for name, kind in client.type(type).attributes.items()}
+        declared = client.type(type)
+        kinds = {name: Kind(kind) for name, kind in declared.attributes.items()}
+        if declared.times != PUBLISHER and (stated is not None or time_column is not None):
+            raise BadDefinition(f"the gateway's clock says when a `{type}` occurred", remedy="leave the time out")
         if from_ is None:
-            _one(client, type, given(values or [], kinds), id, source, requires)
+            _one(client, type, given(values or [], kinds), id, source, requires, stated)
         else:
-            _file(client, type, from_, kinds, id_column, source, requires)
+            columns = FileColumns(id_column, time_column, states=declared.times == PUBLISHER)
+            _file(client, type, from_, kinds, columns, source, requires)
 
 
 def given(values: Sequence[str], kinds: Mapping[str, Kind]) -> dict[str, Any]:
@@ -134,12 +169,18 @@ def _value(kind: Kind, text: str) -> object:
 
 
 def _one(
-    client: Client, type: str, data: Mapping[str, Any], id: str | None, source: str | None, requires: str | None
+    client: Client,
+    type: str,
+    data: Mapping[str, Any],
+    id: str | None,
+    source: str | None,
+    requires: str | None,
+    time: datetime | None,
 ) -> None:
     try:
-        result = client.publish(type, data, id=id, source=source, requires=requires)
+        result = client.publish(type, data, id=id, source=source, requires=requires, time=time)
     except HeadgateError as error:
-        if error.code not in ("publish-denied", "type-mismatch", "policy-rule"):
+        if error.code not in ("publish-denied", "type-mismatch", "policy-rule", "below-horizon", "ahead-of-clock"):
             raise
         _show_refusals(FileTally(codes=Counter([error.code]), first=[(0, error)]), one=True)
         raise typer.Exit(1) from None
@@ -154,14 +195,15 @@ def _file(
     type: str,
     path: str,
     kinds: Mapping[str, Kind],
-    id_column: str | None,
+    columns: FileColumns,
     source: str | None,
     requires: str | None,
 ) -> None:
     tally = FileTally()
     from headgate.cli.events.event_files import pieces, source_of
 
-    total, found = pieces(path, source_of(path, kinds, id_column), sys.stdin.buffer)
+    time_column = columns.time_among(kinds)
+    total, found = pieces(path, source_of(path, kinds, columns.id, time_column), sys.stdin.buffer)
     try:
         for piece in _with_progress(found, total, tally):
             _send(client, type, piece, source, requires, tally)
@@ -198,7 +240,8 @@ def _send(
         if isinstance(line.content, HeadgateError):
             tally.refuse(line.row, line.content)
         else:
-            good.append({"type": type, "data": line.content, "id": line.id, "source": source, "requires": requires})
+            event = {"type": type, "data": line.content, "id": line.id, "source": source, "requires": requires}
+            good.append({**event, "time": line.time})
             rows.append(line.row)
     for row, result in zip(rows, client.publish_many(good), strict=True):
         if result.refusal is not None:

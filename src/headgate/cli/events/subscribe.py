@@ -149,6 +149,8 @@ def event(delivery: Delivery) -> dict[str, Any]:
     }
     if delivery.time is not None:
         made["time"] = render_timestamp(delivery.time)
+    if delivery.accepted is not None and delivery.accepted != delivery.time:
+        made["hgtime"] = render_timestamp(delivery.accepted)
     return made
 
 

@@ -416,4 +416,6 @@ def _definition(definition: Definition, names: KeyNames) -> Iterator[tuple[str, 
     yield "attributes", ", ".join(f"{name}: {kind.value}" for name, kind in definition.attributes.items()) or "none"
     yield "inherited", ", ".join(f"{name}: {kind.value}" for name, kind in definition.inherited.items())
     yield "key", ", ".join(definition.key)
+    said = {} if definition.times is None else definition.times.as_said()
+    yield "times", ", ".join(f"{name} {value}" for name, value in said.items())
     yield "carries", count_of(len(definition.credentials), "certificate")

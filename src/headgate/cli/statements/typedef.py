@@ -22,6 +22,7 @@ from headgate.cli.statements import offline_verify as offline
 from headgate.cli.statements.statement_files import KeyNames, Signing, hand_out, pieces, read_all, read_one
 from headgate.cli.statements.statement_rendering import say_legend, steps, validity_words
 from headgate.model.errors import BadStatement, Expired, Revoked
+from headgate.model.types import Times
 from headgate.model.values import Kind, brief
 from headgate.trust.certificates import REVOCATIONS
 from headgate.trust.typedefs import TYPE_DEFINITION, SignedType, issue_type, verify_type
@@ -39,6 +40,10 @@ WithOption = Annotated[
 ]
 ExtendsOption = Annotated[Path | None, option("--extends FILE", "The signed type whose attributes it inherits.")]
 KeyAttributes = Annotated[str | None, option("--key-attributes NAMES", "One current event for each value of these.")]
+TimesOption = Annotated[str | None, option("--times WHO", "Who says when its events occurred: publisher or gateway.")]
+LatenessOption = Annotated[float | None, option("--lateness SECONDS", "By how much its events may be late.")]
+AheadOption = Annotated[float | None, option("--ahead SECONDS", "How far past the gateway's clock a time may lie.")]
+ClockErrorOption = Annotated[float | None, option("--clock-error SECONDS", "By how much clocks may be wrong.")]
 RootOption = Annotated[str, option("--coordinator WHO", "The domain that coordinates the network.")]
 ListsOption = Annotated[list[Path] | None, option("--list FILE", "Revocation lists of who allows it; repeatable.")]
 
@@ -50,6 +55,10 @@ def sign(
     with_: WithOption = None,
     extends: ExtendsOption = None,
     key_attributes: KeyAttributes = None,
+    times: TimesOption = None,
+    lateness: LatenessOption = None,
+    ahead: AheadOption = None,
+    clock_error: ClockErrorOption = None,
     *,
     signing: Signing,
 ) -> None:
@@ -78,6 +87,7 @@ def sign(
         credentials=[texts[one.key] for one in chain],
         parent=None if parent is None else parent.text,
         key=pieces(key_attributes or ""),
+        times=Times.said(times, lateness, ahead, clock_error),
     )
     by_whom = names(by.public.did)
     count = count_of(len(chain), "certificate") if chain else "no certificate"
@@ -147,6 +157,8 @@ def _say_type(signed_type: SignedType, names: KeyNames) -> None:
     say((signed_type.name, "bold green"), f" of {owner}{above}")
     for name, kind in signed_type.attributes.items():
         say(f"  {name}: {kind.value}")
+    if signed_type.times is not None:
+        say("  " + ", ".join(f"{name} {value}" for name, value in signed_type.times.as_said().items()))
     if signed_type.chain:
         last = steps(signed_type.chain, names)[-1].reduced
         say(f"  allowed by {names(signed_type.chain[0].issuer)}, {validity_words(last.validity)}")

@@ -41,6 +41,7 @@ def event_fragments(layouts: Layouts, table: pa.Table, versions: Ints) -> list[b
     types = np.array(table.column("type").to_pylist(), object)
     heads = [table.column(name).to_pylist() for name in ("id", "source", "type", "publisher")]
     times = _times(whole(table.column("time")))
+    stated = _times(whole(table.column("occurred"))) if "occurred" in table.column_names else None
     for type_name in dict.fromkeys(types.tolist()):
         mine = np.flatnonzero(types == type_name)
         for which, layout in _by_version(layouts[type_name], versions[mine]):
@@ -58,6 +59,8 @@ def event_fragments(layouts: Layouts, table: pa.Table, versions: Ints) -> list[b
                     "data": dict(zip(layout, values, strict=True)),
                     "hgpublisher": publisher,
                 }
+                if stated is not None and stated[index] is not None:
+                    event |= {"time": stated[index], "hgtime": times[index]}
                 fragments[index] = _JSON.encode(event)[:-1]
     return fragments
 

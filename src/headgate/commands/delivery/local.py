@@ -80,7 +80,7 @@ def _decoded(outgoing: OutgoingDelivery, number: int, known: Follower) -> Delive
     """A delivery as Python has it."""
     event = msgspec.json.decode(outgoing.event)
     slots = known.places[event["type"]]
-    time = conform(Kind.TIMESTAMP, event["time"])
+    time = conform(Kind.TIMESTAMP, event.get("hgtime", event["time"]))
     assert isinstance(time, datetime)
     return Delivered(
         stream=outgoing.stream,

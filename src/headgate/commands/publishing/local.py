@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
+from headgate.commands.publishing.promises import PromiseOutcome, heartbeat
 from headgate.commands.publishing.stream_writer import HEARTBEATS, WINDOW_SECONDS, Attempt, StreamWriter
 from headgate.commands.publishing.submissions import StoredAt, of_drafts
 from headgate.model.errors import HeadgateError
@@ -72,6 +73,16 @@ class LocalPublisher:
                 for at in range(len(group))
             ]
         return published
+
+    def heartbeat(
+        self, publisher: str, until: datetime, types: Sequence[str] | None = None, *, stream: str = "main"
+    ) -> PromiseOutcome:
+        """Promise that none of a publisher's later events occurred before a time (`promises.heartbeat`)."""
+        self._known.refresh()
+        writer = self._writer(stream)
+        if not writer.holds_stream:
+            writer.take()
+        return heartbeat(writer, publisher, until, types)
 
     def _writer(self, stream: str) -> StreamWriter:
         if stream not in self._writers:

@@ -95,7 +95,13 @@ class WatchTypes(wire.Request, tag_field="op", tag="watch"):
     types: Annotated[list[wire.Name], Meta(max_length=MAX_WATCHED)]
 
 
-Frame: TypeAlias = Open | More | Acknowledge | Close | Publish | WatchTypes
+class HeartbeatFrame(wire.HeartbeatRequest, tag_field="op", tag="heartbeat"):
+    """Promise that no more events from before a time will come."""
+
+    ref: Ref | None = None
+
+
+Frame: TypeAlias = Open | More | Acknowledge | Close | Publish | HeartbeatFrame | WatchTypes
 _DECODER: Final = msgspec.json.Decoder(Frame)
 
 
@@ -246,6 +252,8 @@ class PushSocket:
                 await self._start(self._answered(self._ack(id, positions), subscription=id))
             case Publish(raw, ref):
                 await self._start(self._answered(self._publish(raw, ref), ref=ref))
+            case HeartbeatFrame(ref=ref):
+                await self._start(self._answered(self._heartbeat(frame), ref=ref))
             case WatchTypes(types):
                 if self._watching is not None:
                     self._watching.cancel()
@@ -327,6 +335,12 @@ class PushSocket:
         self._gateway.sessions.check(self._caller)
         origin = origin_of(self._ws, self._gateway.config.gateway.proxies)
         return await self._gateway.publisher.publish_cloudevents(self._caller, events, origin)
+
+    async def _heartbeat(self, frame: HeartbeatFrame) -> None:
+        await self._gateway.catch_up()
+        self._gateway.sessions.check(self._caller)
+        told = await self._gateway.publisher.heartbeat(self._caller, frame)
+        await self._say(said("promised", ref=frame.ref, moved=told.moved, horizons=told.horizons))
 
     async def _watch(self, types: list[str]) -> None:
         async for name, wanted in self._gateway.quench.watch(self._caller.principal, types):

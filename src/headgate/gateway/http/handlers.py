@@ -192,6 +192,12 @@ async def publish(call: Call) -> Published:
     return made
 
 
+@Operation("POST", "/v1/heartbeats", errors=(404, 422, 507))
+async def heartbeat(call: Call, body: wire.HeartbeatRequest) -> wire.HeartbeatAnswer:
+    """Promise that no more events from before a time will come."""
+    return await call.gateway.publisher.heartbeat(call.caller, body)
+
+
 def nothing_kept(made: Published) -> bool:
     """Was every event refused?"""
     match made:

@@ -1,8 +1,9 @@
 """What publishers may do: publish in each format, event by event, and learn what became of it.
 
-Guarantees: every event gets an answer of its own, in the order it was sent in. Events are CloudEvents or Arrow; neither
-the sender's time nor its extensions count, but for `requires`, the rule that receivers must meet. Where an event comes
-from is stamped on it as the gateway sees it. What an event requires is read only if its publisher may publish its type.
+Guarantees: every event gets an answer of its own, in the order it was sent in. Events are CloudEvents or Arrow; the
+sender's time counts where the type takes it, of its extensions only `requires`, the rule that receivers must meet.
+Where an event comes from is stamped on it as the gateway sees it. What an event requires is read only if its publisher
+may publish its type. Heartbeats are answered by what is promised then.
 Those with the right `quench` on a type are told when nobody may and wants to receive it, per type and never per filter;
 what changes is told once.
 """
@@ -13,11 +14,14 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
 from headgate.analysis.restrictions import holds_now, wanted
+from headgate.commands.publishing.promises import heartbeat
 from headgate.commands.publishing.submissions import SubmissionOutcome, of_drafts, of_table
 from headgate.commands.sessions import Caller
 from headgate.decide.publish import may_publish, no_right
@@ -137,6 +141,18 @@ class PublishService:
                 denied[name] = unknown
         return denied
 
+    async def heartbeat(self, caller: Caller, asked: wire.HeartbeatRequest) -> wire.HeartbeatAnswer:
+        """Promise that no more events from before a time will come."""
+        try:
+            until = asked.until.astimezone(UTC)
+        except OverflowError:  # the first and last hours of the calendar, in some zones
+            raise BadRequest(f"`{asked.until}` is not in the years 1 to 9999 of UTC") from None
+        work = partial(
+            heartbeat, self.gateway.writer.core, caller.principal, until, asked.types, asked.for_, asked.stream
+        )
+        told = await self.gateway.run_blocking(work)
+        return wire.HeartbeatAnswer(told.moved, dict(told.horizons))
+
     def holds(self, caller: Caller, type_name: str, origin: str | None) -> bool | None:
         """May the type be published here and now, by time, rate and origin? None if those do not matter."""
         state, writer = self.gateway.follower.state, self.gateway.writer.core
@@ -168,7 +184,7 @@ def _draft(caller: Caller, event: wire.CloudEvent, origin: str | None, *, read: 
     if content not in _JSON_TYPES and not content.endswith("+json"):
         raise BadRequest(f"`{content}` is not read as data", remedy="send `application/json`")
     requires = requirement(event.requires) if read and event.requires is not None else None
-    return Draft(event.id, caller.principal, event.type, event.data or {}, event.source, requires, origin)
+    return Draft(event.id, caller.principal, event.type, event.data or {}, event.source, requires, origin, event.time)
 
 
 EVERY: Final = 1.0  # seconds between two looks at a ledger that keeps changing

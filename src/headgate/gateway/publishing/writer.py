@@ -5,7 +5,7 @@ one transaction. What a policy rule says of requirements is found out before a r
 in this process (`policy_rule_answers`): one request of a publisher is looked into at a time, within ASK_SECONDS; what
 was not found out by then counts as no, for that request alone. What is small is decided when it comes, and again when
 it is its turn if policy has changed in between. Memory is bounded: past `MAX_WAITING_EVENTS` requests are refused as
-`too-busy`.
+`too-busy`. While there are detections, the stream promises its clock even if nothing is written.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from headgate.pipeline.log.appends import hash_keys
 
 MAX_WAITING_EVENTS: Final = 200_000  # events that wait for the writer
 MAX_GROUP: Final = 256  # requests written in one transaction
+PROMISE_SECONDS: Final = 1.0  # how often the clock is promised, where no settings say so
 _ASKS: Final = 5  # how often its publisher's policy rule is asked while that keeps changing
 
 Waiting: TypeAlias = tuple[Attempt, asyncio.AbstractEventLoop, "asyncio.Future[SubmissionOutcome]"]
@@ -36,8 +37,10 @@ Waiting: TypeAlias = tuple[Attempt, asyncio.AbstractEventLoop, "asyncio.Future[S
 class Writer:
     """Writes one stream for everyone who publishes at a gateway."""
 
-    def __init__(self, core: StreamWriter, workers: Workers) -> None:
+    def __init__(self, core: StreamWriter, workers: Workers, promise_every: float = PROMISE_SECONDS) -> None:
         self.core = core
+        self._promise_every = promise_every
+        self._waited_for: tuple[object, bool] = (None, False)
         self._asking = PolicyRuleCheck(workers)
         self._queue: queue.Queue[Waiting | None] = queue.Queue()
         self._waiting = 0
@@ -110,9 +113,10 @@ class Writer:
     def _run(self) -> None:
         while True:
             try:
-                first = self._queue.get(timeout=self.core.lease / 3)
+                first = self._queue.get(timeout=min(self.core.lease / 3, self._promise_every))
             except queue.Empty:
                 self.core.renew()
+                self._promise()
                 continue
             if first is None:
                 break
@@ -131,6 +135,16 @@ class Writer:
             if ended:
                 break
             self.core.renew()
+            self._promise()
+
+    def _promise(self) -> None:
+        """Promise the clock, while anybody waits for what did not happen."""
+        subscriptions = self.core.known.state.subscriptions
+        if self._waited_for[0] is not subscriptions:
+            self._waited_for = subscriptions, any(one.detection is not None for one in subscriptions.values())
+        if self._waited_for[1]:
+            with suppress(HeadgateError):  # busy or full, or another has the stream: the next time will do
+                self.core.promise_clock(self._promise_every)
 
     def _write(self, group: Sequence[Waiting]) -> None:
         attempts = [attempt for attempt, _, _ in group]

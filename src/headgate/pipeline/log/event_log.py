@@ -423,11 +423,13 @@ class EventLog(StreamFile):
 
     def promise(
         self, stream: str, publisher: str, types: Mapping[str, Times], horizon: int, now: int
-    ) -> dict[str, int]:
+    ) -> tuple[dict[str, int], bool]:
         """Promise for what a publisher sends of some types, wherever it has joined; it joins this stream.
 
-        What it has promised from then on in this stream, by type: that is more where it was more before.
+        What it has promised from then on in this stream, by type: that is more where it was more before; and whether
+        anything moved.
         """
+        moved = False
         with transaction(self._db, self.path) as db:
             table = PromiseTable(db)
             for type, times in types.items():
@@ -435,8 +437,8 @@ class EventLog(StreamFile):
                     table.record(stream, publisher, type, table.horizon(stream, type, times), now)
                 others = db.execute("SELECT stream FROM horizons WHERE publisher = ? AND type = ?", (publisher, type))
                 for (one,) in others.fetchall():
-                    table.record(one, publisher, type, horizon, now)
-            return {type: table.bound(stream, publisher, type, times) for type, times in types.items()}
+                    moved |= table.record(one, publisher, type, horizon, now)
+            return {type: table.bound(stream, publisher, type, times) for type, times in types.items()}, moved
 
     def begin_lateness(self, stream: str, token: int, types: Iterable[str], now: int) -> None:
         """From here on a stream's promises for these types go by their lateness."""

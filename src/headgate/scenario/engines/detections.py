@@ -93,8 +93,7 @@ class Detections:
 
     def check(self, step: story.PublishStep) -> None:
         """Refuse an event that is earlier than its stream has promised."""
-        horizon = self.horizons.get(step.stream, EPOCH)
-        if step.occurred < horizon:
+        if step.occurred < self.horizons.get(step.stream, EPOCH):
             raise BelowHorizon(
                 f"`{step.draft.id}` is earlier than the stream `{step.stream}` has promised",
                 remedy="send events before the heartbeat that promises their absence",
@@ -169,7 +168,8 @@ def _moment(arrival: _Arrival, seen: Mapping[str, Mapping[str, Value]], number: 
         conform(kinds[name], sent.get(name)) if view.get(name) is None else view[name]
         for name in (() if keyed is None else types[keyed].key)
     )
-    one = Occurrence(step.occurred, lineage, view, state, step.stream, number, key, tables)
+    occurred = step.occurred if types.times(type).stated else step.at
+    one = Occurrence(occurred, lineage, view, state, step.stream, number, key, tables)
     return Moment((one,), arrival.horizons, arrival.clock)
 
 

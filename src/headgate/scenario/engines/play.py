@@ -97,6 +97,9 @@ class StoryStage(Protocol):
     def publish(self, step: story.PublishStep) -> int:
         """Have an event accepted, at this version, or refuse it; likewise."""
 
+    def heartbeat(self, step: story.HeartbeatStep) -> None:
+        """Have a stream promise."""
+
     def tick(self, at: datetime, *, ends: bool) -> None:
         """The clock comes to a time at which something that is declared `ends`, or the clock may take a role."""
 
@@ -211,7 +214,8 @@ def _take(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) ->
     detections = outcome.detections
     match step:
         case story.PublishStep():
-            detections.check(step)
+            if isinstance(stage, DecideStage):  # other engines refuse by themselves what is below a horizon
+                detections.check(step)
             outcome.versions[step.draft.id] = stage.publish(step)
             detections.arrived(step, stage.state())
         case story.DetectStep():
@@ -226,6 +230,7 @@ def _take(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) ->
             for who in step.callers:
                 if not any(holds(state, who, Action.PUBLISH, type) for type in state.types):
                     raise PublishDenied(f"`{who}` may publish nothing, and so promise nothing")
+            stage.heartbeat(step)
             detections.promised(step)
         case story.UnsubscribeStep():
             stage.take(detections.end(step))
@@ -285,6 +290,10 @@ class LocalStage(StoryStage, ABC):
         """Have an event accepted."""
         self._check_connected(step)
         return self.send(step.sent(), step.stream, step.at).version
+
+    def heartbeat(self, step: story.HeartbeatStep) -> None:
+        """Whoever promises must be one that may connect."""
+        self._check_connected(step)
 
     def tell(self, at: datetime) -> None:
         """The clock comes to a time."""

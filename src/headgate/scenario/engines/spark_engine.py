@@ -156,6 +156,12 @@ class DomainStage(LocalStage):
         self.events.append(self.publisher.publish(draft, stream=stream, now=at))
         return self.events[-1]
 
+    def heartbeat(self, step: story.HeartbeatStep) -> None:
+        """Have a stream promise, as whoever publishes there asks it; without anybody, as the operator does."""
+        super().heartbeat(step)
+        for who in step.callers or (story.ADMINISTRATOR,):
+            self.publisher.heartbeat(who, step.horizon, stream=step.stream)
+
     def commit(self, batch: Batch) -> None:
         """The next version, as someone asks for it."""
         change_policy(self.ledger, batch.author, batch.changes, batch.note)

@@ -237,7 +237,8 @@ class PublishStep(TakenStep):
 
     def sent(self) -> Draft:
         """The event as it is sent, or why it cannot be."""
-        return self.draft if self.requires is None else replace(self.draft, requires=condition(self.requires))
+        draft = self.draft if self.time is None else replace(self.draft, time=self.time)
+        return draft if self.requires is None else replace(draft, requires=condition(self.requires))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,6 +45,7 @@ _SETTINGS: Final[dict[str, str | int | bool]] = {
     "limits.versions_per_minute": 1_000_000,
     "limits.refused_per_minute": "10GB",
     "roles.requests": 1_000_000,
+    "times.promise": "heartbeats",
 }
 """The clock of a story may stand, so that all of it is one minute."""
 

@@ -149,11 +149,17 @@ class NodeWorld:
         client = self._client(draft.publisher, draft.origin, step.stream)
         self._node.clock.at = step.at
         try:
-            self._node.run(client.publish(draft.type, draft.values, id=draft.id, requires=step.requires))
+            sent = client.publish(draft.type, draft.values, id=draft.id, requires=step.requires, time=step.time)
+            self._node.run(sent)
         finally:
             self._node.clock.at = None
         (place,) = self._note_events()
         return self._versions.of_story(self._domain.event(*place).version)
+
+    def heartbeat(self, step: story.HeartbeatStep) -> None:
+        """Have a stream promise, at its gateway; without anybody, as the operator does."""
+        for who in step.callers or (self._keys.administrator,):
+            self._node.run(self._client(who, stream=step.stream).heartbeat(step.horizon))
 
     def take(self, step: story.CommitStep) -> None:
         """Take a step by requests of the principals who take it."""
