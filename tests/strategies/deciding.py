@@ -35,6 +35,8 @@ class Decider:
         reached, version = self.store.reached(), ledger.version
         # What is read is settled before it is asked how old it may be: an append may come in between.
         ends = {stream: log.ends(stream, reached.streams.get(stream, 0), limit, version) for stream in log.tails()}
+        if version == reached.version and all(end == reached.streams.get(stream, 0) for stream, end in ends.items()):
+            return  # as no micro-batch is made of nothing
         history = any(s.history for s in ledger.subscriptions(reached.version, version).opened)
         since = 0 if history else log.oldest_version(reached.streams, version)  # as `Pipeline` does
         matcher = make_matcher(self.builder.index(since, version))
