@@ -152,6 +152,6 @@ def _detection(call: Call, one: Subscription, temporary: bool) -> wire.Detection
 
 def _warnings(call: Call, one: Detection) -> tuple[str, ...]:
     try:
-        return resolve(one.composite, call.gateway.follower.state, one.bound).warnings
+        return resolve(one.composite, call.gateway.follower.state, one.bound, one.start).warnings
     except HeadgateError:  # what it looks at has changed since
         return ()

@@ -92,6 +92,14 @@ def test_warnings_come_with_it(shop: Served) -> None:
     shop.ask("anna", "DELETE", "/v1/detections/never")
 
 
+def test_a_timer_before_the_start_is_warned_of(shop: Served) -> None:
+    begin = {"from": {"time": "2026-01-01T09:00:00Z"}}
+    for hour, warned in ((8, True), (9, True), (10, False)):
+        made = shop.detect("anna", "timer", f"AbsTime(timestamp '2026-01-01T{hour:02}:00:00Z')", **begin)
+        assert any("never after its start" in one for one in made.get("warnings", ())) is warned
+        shop.ask("anna", "DELETE", "/v1/detections/timer")
+
+
 @pytest.mark.parametrize(
     ("body", "code", "place"),
     [
