@@ -10,11 +10,14 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from headgate.model.composite import NullEvent
 from headgate.model.errors import NotFound, TooMany
-from headgate.model.rights import Subscription
+from headgate.model.rights import Detection, Subscription
 from headgate.model.state import State
+from headgate.model.types import SIGNAL
 from headgate.model.values import micros
 from headgate.node.cursors import MAX_RESERVATIONS, PRESENT_SECONDS, Ack, Cursors, Reservation
+from headgate.pipeline import SIGNALS
 from headgate.pipeline.log.retention import Floor, Where
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -93,6 +96,16 @@ def test_a_durable_subscription_holds_from_its_starting_point_until_it_acknowled
     }
     cursors.touch([("s", 3)], later)
     assert cursors.floors([one], starts, later)["a"] == [Floor(42, "s", None, DELIVERIES)]
+
+
+def test_a_detection_holds_signals_and_no_deliveries(cursors: Cursors) -> None:
+    one = Subscription("d", "anna", SIGNAL, first=3, detection=Detection("null", NullEvent()))
+    needs = frozenset({Where.SIGNALS})
+    assert cursors.floors([one], starts, NOW) == {SIGNALS: [Floor(1, "d", None, needs)]}
+    cursors.ack_many([Ack("d", 3, {SIGNALS: 6})], NOW)
+    assert cursors.floors([one], starts, NOW) == {SIGNALS: [Floor(7, "d", None, needs)]}
+    cursors.mark_temporary("d", 3, "gateway-1", NOW)
+    assert cursors.floors([one], starts, NOW) == {}
 
 
 def test_a_temporary_subscription_holds_nothing_and_is_stale_when_its_reader_is_gone(cursors: Cursors) -> None:

@@ -218,8 +218,8 @@ class Readers:
     async def open(self, subscription: Subscription, after: Iterable[str] = ()) -> Feed:
         """A new reader of a subscription, from what was acknowledged, or these positions, on."""
         key = subscription.id, subscription.first
-        number = self._number(subscription)
-        places = self._places(subscription, number, after)
+        number = self.number(subscription)
+        places = self.places(subscription, number, after)
         detects = subscription.detection is not None
         cursors = self._gateway.cursors
         acked: Mapping[str, int] = await self._gateway.run_blocking(cursors.acked, *key)
@@ -279,7 +279,7 @@ class Readers:
     async def ack(self, subscription: Subscription, positions: Iterable[str]) -> int:
         """Acknowledge everything up to these positions; returns how many there were, once it is durable."""
         given = list(positions)
-        places = self._places(subscription, self._number(subscription), given)
+        places = self.places(subscription, self.number(subscription), given)
         key = subscription.id, subscription.first
         await self._acks.put(Ack(*key, places))
         for feed in self._feeds.get(key, ()):
@@ -291,7 +291,7 @@ class Readers:
         """Move a subscription to these places, if it is not further already."""
         await self._acks.put(Ack(subscription.id, subscription.first, places))
 
-    def _number(self, subscription: Subscription) -> int:
+    def number(self, subscription: Subscription) -> int:
         """The number of a subscription that is in force."""
         follower = self._gateway.follower
         try:
@@ -303,7 +303,7 @@ class Readers:
             raise NotFound("the subscription has ended")
         return number
 
-    def _places(self, subscription: Subscription, number: int, positions: Iterable[str]) -> dict[str, int]:
+    def places(self, subscription: Subscription, number: int, positions: Iterable[str]) -> dict[str, int]:
         """Where positions of what a subscription was given are: the furthest of each stream."""
         places: dict[str, int] = {}
         for text in positions:

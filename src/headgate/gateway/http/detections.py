@@ -19,7 +19,7 @@ from headgate.gateway.http.handlers import begin_of, lost_history, own_subscript
 from headgate.gateway.http.operations import Call, Operation, answer
 from headgate.gateway.http.rendering import as_json
 from headgate.lang import render_condition
-from headgate.model.errors import BadPosition, HeadgateError, NotFound
+from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.rights import Detection, Subscription
 from headgate.model.types import SIGNAL
 from headgate.model.values import EPOCH, brief, plain
@@ -68,10 +68,8 @@ async def end_detection(call: Call) -> None:
 async def why_signalled(call: Call) -> dict[str, Any]:
     """Why a detection signalled: the events that a signal rests on, as far as one may know."""
     gateway, mine, position = call.gateway, await _own(call), call.named("position")
-    number = gateway.follower.number(mine.id)
-    stream, seq = gateway.positions.open(position, number)
-    if gateway.follower.stream_name(stream) != SIGNALS:
-        raise BadPosition("it is that of a contributing event", remedy="use one that came with a signal")
+    number = gateway.readers.number(mine)
+    seq = gateway.readers.places(mine, number, [position])[SIGNALS]
     told: Any = as_json(await call.run(explaining.explain_signal, gateway.domain, call.principal, mine, number, seq))
     for contributor in told["contributors"]:
         contributor["subscription"]["id"] = _local(mine)

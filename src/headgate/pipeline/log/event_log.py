@@ -29,6 +29,7 @@ from headgate.decide.rates import Rates
 from headgate.model.errors import BadDefinition, Damaged, Fenced, NotFound, StaleVersion, StreamHeld
 from headgate.model.types import Times
 from headgate.model.values import moment
+from headgate.pipeline import SIGNALS
 from headgate.pipeline.log import promises
 from headgate.pipeline.log.appends import Append, Counts, Repeats, Window
 from headgate.pipeline.log.codec import LogBatch
@@ -224,6 +225,8 @@ class EventLog(StreamFile):
         The lease lasts `ttl` microseconds, in which no other holder may take the stream unless this one is `dead`.
         Without it anyone may take the stream over at once.
         """
+        if stream == SIGNALS:
+            raise BadDefinition(f"a stream cannot be called `{SIGNALS}`", remedy="choose another name")
         with transaction(self._db, self.path) as db:
             db.execute("INSERT OR IGNORE INTO streams VALUES (?, 0, 0, 0, '', 0, 0, 0, 0)", (stream,))
             db.execute("INSERT OR IGNORE INTO numbers (stream) VALUES (?)", (stream,))
@@ -485,6 +488,14 @@ class EventLog(StreamFile):
             "WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
         )
         return [Promise(*row) for row in self._rows(query, after, through, limit)]
+
+    def passed_promise(self) -> int:
+        """The newest promise before the last append that was trimmed: whoever has read that append has read it too."""
+        query = (
+            "SELECT coalesce(max(id), 0) FROM promises WHERE after + 1 < coalesce((SELECT min(number) FROM batches), "
+            "(SELECT seq + 1 FROM sqlite_sequence WHERE name = 'batches'), 0)"
+        )
+        return int(self._row(query)[0])
 
     def trim_promises(self, through: int) -> int:
         """Delete promises up to an id that were made before the oldest append that is there; not the newest of any."""

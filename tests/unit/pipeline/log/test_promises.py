@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headgate.model.errors import Fenced, NotFound, StaleVersion
+from headgate.model.errors import BadDefinition, Fenced, NotFound, StaleVersion
 from headgate.model.types import Times
 from headgate.pipeline.log.appends import Append, Repeats, hash_keys
 from headgate.pipeline.log.codec import LogBatch
@@ -150,6 +150,26 @@ def test_appends_and_promises_have_one_order(log: EventLog) -> None:
     assert [(p.after, p.publisher, p.horizon) for p in log.promises_after(0, promise, 100)] == [
         (1, "bob", 10), (1, "bob", 50)
     ]  # fmt: skip
+
+
+def test_a_promise_is_passed_once_an_append_after_it_was_trimmed(log: EventLog) -> None:
+    token = log.take("main", 1)
+    assert log.passed_promise() == 0
+    for n in range(1, 4):
+        store(log, token, sent(10))
+        log.promise("main", "bob", {"a.Stated": STATED}, 10 + n, 10)
+    for trimmed in (1, 2, 3):
+        log.trim("main", trimmed)
+        passed = log.passed_promise()
+        assert {p.after for p in log.promises_after(0, passed, 100)} == set(range(1, trimmed))
+        assert all(p.after >= trimmed for p in log.promises_after(passed, 100, 100))
+    log.trim_promises(log.passed_promise())
+    assert [p.horizon for p in log.promises_after(0, 100, 100)][-1:] == [13]
+
+
+def test_no_stream_of_the_log_is_called_as_that_of_signals_is(log: EventLog) -> None:
+    with pytest.raises(BadDefinition, match="signals"):
+        log.take("signals", 1)
 
 
 def test_promises_are_trimmed_with_the_log_but_for_the_newest_of_each_source(log: EventLog) -> None:
