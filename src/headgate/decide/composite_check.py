@@ -121,6 +121,10 @@ class _Check:
                 return replace(c, left=first, right=second), after
             case model.Whenever(of):
                 inner, after = self.resolve(of, sure)
+                if self._alone(inner)[1]:
+                    place = next((one.place for one in model.templates(inner)), None)
+                    remedy = "leave `Probability` out, or let it wait for an event"
+                    _refuse("`$` over what signals by itself, each time a little later, never ends", place, remedy)
                 return model.Whenever(inner), after
             case model.Block():
                 return self._block(c, sure)
@@ -128,6 +132,25 @@ class _Check:
                 return self._aggregate(c, sure)
             case _:
                 assert_never(c)
+
+    def _alone(self, c: Composite) -> tuple[bool, bool]:
+        """May it signal with no event after its start, and, by a shift of times for a probability, later than that?"""
+        match c:
+            case model.NullEvent():
+                return True, False
+            case model.Template(type):  # rows that are there count at the start
+                return any(self.state.types[name].key for name in self.state.types.lineage(type)), False
+            case model.Timer():
+                return False, False
+            case model.Sequence(left, right, probability):
+                first, second = self._alone(left), self._alone(right)
+                alone = first[0] and second[0]
+                return alone, alone and (probability is not None or first[1] or second[1])
+            case model.Without(left) | model.Whenever(left):
+                return self._alone(left)
+            case _:
+                parts = [self._alone(part) for part in model.inside(c)]
+                return any(alone for alone, _ in parts), any(later for _, later in parts)
 
     def unify(self, name: str, kind: Kind, place: str | None) -> None:
         """A variable has one kind throughout; int and float are one."""

@@ -32,7 +32,7 @@ from headgate.node import statement_register as statements
 from headgate.node.config import Config, Files
 from headgate.node.cursors import Cursors
 from headgate.node.domain import Domain, Follower, utc_now
-from headgate.node.health import HealthWatch, Metrics, NodeFacts, health
+from headgate.node.health import HealthWatch, Metrics, NodeFacts, health, horizon_lags
 from headgate.node.logs import Log, fault
 from headgate.node.peers import Peers, Watchers
 from headgate.pipeline.log.event_log import EventLog
@@ -360,6 +360,8 @@ class Gateway:
         """Figures for Prometheus."""
         with suppress(HeadgateError):
             self.metrics.observe(self._facts())
+            promised = self.opened.health.promised()
+            self.metrics.observe_horizons(horizon_lags(promised, self.follower.state.types, self.clock()))
             self.metrics.observe_peers(self.peers.statuses(self.follower.state.roles, self.clock()))
         self.metrics.sessions.set(self.sessions.known())
         return self.metrics.render()

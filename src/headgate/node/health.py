@@ -2,8 +2,9 @@
 
 Guarantees: `health` is a pure function of the facts. Failing means that events cannot be accepted; degraded, that they
 are kept but come late, or that this will not last. Nothing here names a principal, a subscription, an event or a path:
-labels are refusal codes, route templates, statuses, methods, streams, the issuers of the settings and the peers of the
-ledger, and there are never more than MAX_LABELS of one kind, the rest being counted as `other`.
+labels are refusal codes, route templates, statuses, methods, streams, event types, the issuers of the settings and the
+peers of the ledger, and there are never more than MAX_LABELS of one kind, the rest being counted as `other`. Only the
+operator's own `doctor` is told which publisher holds back a type (`horizon_lags`).
 Counters are of one process and begin at zero with it, or with what the files say has come about until then (`reach`);
 gauges are what the files say when they are asked for.
 Leaves out: whether the answer reaches anybody; a process that hangs answers nothing.
@@ -21,7 +22,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from pathlib import Path
 from typing import Any, Final, Self, get_args
 
@@ -29,11 +30,13 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disa
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
 from headgate.model.errors import NotFound, RoleFailure
+from headgate.model.types import Catalog
 from headgate.model.values import micros
 from headgate.node.peers import PeerStatus
 from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.log.event_log import EventLog
+from headgate.pipeline.log.promises import ALL_TYPES, Promised
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.ledger_tail import LedgerTail
 
@@ -174,6 +177,11 @@ class HealthWatch:
         with self._lock:
             return self._look(micros(now), holds_stream)
 
+    def promised(self) -> Promised:
+        """What streams and publishers have promised."""
+        with self._lock:
+            return self._log.horizons()
+
     def _look(self, now: int, holds_stream: bool) -> NodeFacts:
         reached = self._store.reached()
         tails = self._log.tails()
@@ -210,6 +218,33 @@ class HealthWatch:
             if wanted <= tail.last:
                 oldest = min(oldest, self._log.append_holding(stream, wanted).time)
         return (now - oldest) / 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class HorizonLag:
+    """How many seconds what a stream promises for a type is behind the clock, and who holds it back.
+
+    The type `*` is what the stream promises itself, for all types that publishers state no times of.
+    """
+
+    stream: str
+    type: str
+    seconds: float
+    publisher: str
+
+
+def horizon_lags(promised: Promised, types: Catalog, now: datetime) -> list[HorizonLag]:
+    """What holds back what: the least of the promises for each type, stream by stream."""
+
+    def behind(horizon: int) -> float:
+        return (micros(now) - horizon) / 1e6
+
+    lags = [HorizonLag(stream, ALL_TYPES, behind(horizon), "") for stream, horizon in promised.streams.items()]
+    for stream, name in sorted(promised.joined):
+        if name in types:
+            who, horizon = min(promised.sources(stream, name, types.times(name)), key=itemgetter(1, 0))
+            lags.append(HorizonLag(stream, name, behind(horizon), who))
+    return lags
 
 
 def _size(path: Path) -> int:
@@ -349,6 +384,8 @@ class Metrics:
         self._lag = figure(Gauge, "lag_events", "Events not decided yet, by stream.", "stream")
         unseen = "Events that detections have not been put to yet, by stream."
         self._undetected = figure(Gauge, "detection_lag_events", unseen, "stream")
+        horizon = "How far what a stream promises for a type is behind the clock; `*` is what it promises itself."
+        self._horizons = figure(Gauge, "horizon_lag_seconds", horizon, "stream", "type")
         self._bytes = figure(Gauge, "file_bytes", "Bytes of a file on disk.", "file")
         self._status = figure(Gauge, "health", "1 for the state that the node is in.", "status")
         self._of_node = [(figure(kind, name, words), attrgetter(fact)) for kind, name, words, fact in _OF_NODE]
@@ -388,6 +425,11 @@ class Metrics:
         state = health(facts).status
         for status in Status:
             self._status.reach(status is state, status.value)
+
+    def observe_horizons(self, lags: Iterable[HorizonLag]) -> None:
+        """Take in what is promised."""
+        for lag in lags:
+            self._horizons.reach(lag.seconds, lag.stream, lag.type)
 
     def observe_peers(self, statuses: Iterable[PeerStatus]) -> None:
         """Take in how one stands with services of other domains."""

@@ -15,7 +15,7 @@ import statistics
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -33,14 +33,16 @@ from headgate.gateway.authority.issuers import ask
 from headgate.ledger import Ledger
 from headgate.model.errors import HeadgateError
 from headgate.model.state import State
+from headgate.model.types import Catalog
 from headgate.node.config import NODE, Config, Files
 from headgate.node.cursors import Cursors
 from headgate.node.domain import utc_now
-from headgate.node.health import LOW_BYTES, NO_BYTES, STALL_SECONDS, HealthWatch
+from headgate.node.health import LOW_BYTES, NO_BYTES, STALL_SECONDS, HealthWatch, HorizonLag, horizon_lags
 from headgate.node.processes import held_by, listen
 from headgate.node.statement_register import coordinator_of, is_vouched, own_statements
 from headgate.node.topology import PID
 from headgate.pipeline.index.predicates import Allowed
+from headgate.pipeline.log.promises import ALL_TYPES
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.session import JAVA_NEEDED, check_java
 from headgate.scenario.format.policy import plan_policy, read_policy
@@ -267,7 +269,7 @@ def _data(files: Files, now: datetime) -> Iterator[Check]:
         yield Check("ledger", "ok", f"version {state.version}, every row as it was written")
     except HeadgateError as error:
         yield _failed("ledger", error)
-    yield from _guarded("log and deliveries", _files(files, paths, now))
+    yield from _guarded("log and deliveries", _files(files, paths, now, Catalog() if state is None else state.types))
     if (files.data / Cursors.FILE).exists():
         yield from _attempt("cursors", lambda: Cursors(files.data / Cursors.FILE).close(), "can be read")
     if newest is not None and newest > now:
@@ -288,7 +290,7 @@ def _data(files: Files, now: datetime) -> Iterator[Check]:
         yield Check("keys of principals", "ok", f"{len(state.keys)}")
 
 
-def _files(files: Files, paths: Paths, now: datetime) -> Iterator[Check]:
+def _files(files: Files, paths: Paths, now: datetime, types: Catalog) -> Iterator[Check]:
     with closing(HealthWatch.open(files.data)) as watch:
         facts = watch.look(now)
         size = f"{facts.log_bytes >> 20} and {facts.deliveries_bytes >> 20} MB"
@@ -303,6 +305,7 @@ def _files(files: Files, paths: Paths, now: datetime) -> Iterator[Check]:
             text = f"{facts.detections}, which gave {facts.signals} signals; {waits} events wait for them"
             remedy = "`headgate up` works them out; if it runs, look into `logs/pipeline.log`"
             yield _warn_if(facts.undetected_for > STALL_SECONDS, "detections", text, remedy)
+        yield _horizons(horizon_lags(watch.promised(), types, now), detections=facts.detections)
         if facts.decided_version and not paths.checkpoint.is_dir():
             yield Check("checkpoint", "warn", "there is none", "the pipeline decides everything again; wait for it")
         else:
@@ -312,6 +315,20 @@ def _files(files: Files, paths: Paths, now: datetime) -> Iterator[Check]:
             yield Check("retention", "warn", lost, "raise `retention.hold` or the limits")
         else:
             yield Check("retention", "ok", f"{facts.chores.holders} subscriptions hold data past its limit")
+
+
+def _horizons(lags: Sequence[HorizonLag], *, detections: int) -> Check:
+    """Which source holds back which type."""
+    words = []
+    for lag in sorted(lags, key=lambda one: -one.seconds)[:_SHOWN]:
+        what = "all types" if lag.type == ALL_TYPES else f"`{lag.type}`"
+        who = f"`{lag.publisher}` in {lag.stream}" if lag.publisher else f"{lag.stream} itself"
+        words.append(f"{what} by {who}, {lag.seconds:.0f} s behind the clock")
+    late = bool(detections) and any(lag.seconds > STALL_SECONDS for lag in lags)
+    remedy = (
+        "whoever publishes it sends heartbeats; `headgate heartbeat --for NAME` releases what one that is gone holds"
+    )
+    return _warn_if(late, "horizons", "; ".join(words) or "nothing is promised yet", remedy)
 
 
 def _policy(files: Files, state: State) -> Iterator[Check]:

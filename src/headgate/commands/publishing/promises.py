@@ -19,9 +19,7 @@ from headgate.model.errors import AheadOfClock, BadRequest, GovernDenied, Publis
 from headgate.model.state import State
 from headgate.model.types import Times
 from headgate.model.values import brief, micros, moment
-
-ALL_TYPES = "*"
-"""What stands for all types of a stream in an answer."""
+from headgate.pipeline.log.promises import ALL_TYPES
 
 
 @dataclass(frozen=True, slots=True)

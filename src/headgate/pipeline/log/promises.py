@@ -24,6 +24,8 @@ from headgate.pipeline.log.codec import Ints, LogBatch
 
 MICROS: Final = 1_000_000
 MICROS_MIN: Final = micros(datetime.min.replace(tzinfo=UTC))
+ALL_TYPES: Final = "*"
+"""What stands for all types of a stream where types are named."""
 OF_STREAM: Final = ""
 """The publisher of what a stream promises itself, and the type of what is promised of all types."""
 

@@ -238,3 +238,5 @@ def apply(plan: RetentionPlan, log: EventLog, store: DeliveryStore, signals: Del
     files = {Where.LOG: log, Where.DELIVERIES: store, Where.SIGNALS: signals}
     for trim in plan.trims:
         files[trim.where].trim(trim.stream, trim.through)
+    if any(trim.where is Where.LOG for trim in plan.trims):
+        log.trim_promises(log.newest()[1])  # those from before the oldest append that is left

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headgate.commands.publishing.local import LocalPublisher
-from headgate.commands.publishing.promises import ALL_TYPES, heartbeat
+from headgate.commands.publishing.promises import heartbeat
 from headgate.commands.publishing.stream_writer import HEARTBEATS, Attempt, Outcome, StreamWriter
 from headgate.commands.publishing.submissions import SubmissionOutcome, of_drafts
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType
@@ -28,7 +28,9 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType, Times
 from headgate.model.values import EPOCH, Kind, micros, moment
 from headgate.node.domain import Domain, Follower
+from headgate.node.health import Metrics, horizon_lags
 from headgate.pipeline.log.event_log import EventLog
+from headgate.pipeline.log.promises import ALL_TYPES
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SEEN, PLAIN = "door.Seen", "door.Plain"
@@ -154,6 +156,21 @@ def test_the_administrator_lets_go_what_one_that_is_gone_holds_back(domain: Doma
         heartbeat(one, ADMINISTRATOR, NOON + HOUR, stream="gateway-1")
     with pytest.raises(NotFound):
         heartbeat(one, ADMINISTRATOR, NOON, stream="elsewhere")
+
+
+def test_who_holds_back_what_is_told(domain: Domain, writer: Make) -> None:
+    one = writer()
+    write(one, "a", NOON)
+    write(one, "b", NOON, by="ann")
+    heartbeat(one, "bob", NOON + SECOND)
+    heartbeat(one, "ann", NOON - SECOND)
+    lags = horizon_lags(domain.log.horizons(), domain.ledger.state().types, NOON + HOUR)
+    assert [(lag.stream, lag.type, lag.seconds, lag.publisher) for lag in lags] == [
+        ("gateway-1", ALL_TYPES, 3_600, ""), ("gateway-1", SEEN, 3_601, "ann")
+    ]  # fmt: skip
+    metrics = Metrics()
+    metrics.observe_horizons(lags)
+    assert b'headgate_horizon_lag_seconds{stream="gateway-1",type="door.Seen"} 3601.0' in metrics.render()
 
 
 def test_a_heartbeat_takes_the_right_to_publish(writer: Make) -> None:
