@@ -218,6 +218,7 @@ class Ledger:
     versions = _asking(queries.versions)
     type_since = _asking(queries.type_since)
     subscriptions = _asking(queries.subscription_changes, existing=1)
+    detections = _asking(queries.detection_changes, existing=1)
     all_subscriptions = _asking(queries.all_subscriptions, existing=1)
     policy_versions = _asking(policy_versions, existing=1)
     difference = _asking(queries.difference, existing=2)

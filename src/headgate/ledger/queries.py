@@ -221,6 +221,28 @@ def subscription_changes(connection: Connection, after: int, through: int) -> Su
     )
 
 
+@dataclass(frozen=True, slots=True)
+class DetectionChanges:
+    """The detections that began, and those that ended with the version that closed them; by their numbers."""
+
+    opened: list[tuple[int, Subscription]]
+    closed: list[tuple[int, int]]
+
+
+def detection_changes(connection: Connection, after: int, through: int) -> DetectionChanges:
+    """The detections that began and ended in `(after, through]`, with their numbers among all subscriptions."""
+    table = SUBSCRIPTIONS.table
+    order = table.c.from_version, table.c.row
+    numbered = select(table, (func.row_number().over(order_by=order) - 1).label("place")).subquery()
+    mine = select(numbered).where(numbered.c.detection.is_not(None)).order_by(numbered.c.place)
+    opened = connection.execute(mine.where(numbered.c.from_version.between(after + 1, through)))
+    closed = connection.execute(mine.where(numbered.c.to_version.between(after + 1, through)))
+    return DetectionChanges(
+        [(row["place"], SUBSCRIPTIONS.fact_of(row)) for row in opened.mappings()],
+        [(row["place"], row["to_version"]) for row in closed.mappings()],
+    )
+
+
 def all_subscriptions(connection: Connection, through: int) -> list[tuple[Subscription, int | None]]:
     """Every subscription that began by `through`, with the version that closed it if it had ended by then."""
     table = SUBSCRIPTIONS.table

@@ -31,6 +31,7 @@ from headgate.pipeline.index import predicates
 from headgate.pipeline.log.codec import AttributeSlot, decode, layouts
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths
+from headgate.pipeline.spark.detecting import DetectionQuery
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.ledger_tail import LedgerTail
 
@@ -156,6 +157,10 @@ class Domain:
         return Books(now, at, self.predicates)
 
     # -- looking ----------------------------------------------------------------------------------------------
+
+    def detecting(self, session: Any) -> DetectionQuery:
+        """The detection query of this domain on a Spark session."""
+        return DetectionQuery(session, self.paths, self.signals)
 
     def pipeline(self, session: Any) -> Pipeline:
         """The pipeline of this domain on a Spark session."""

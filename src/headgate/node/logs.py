@@ -86,6 +86,7 @@ class Fields(TypedDict, total=False):
     pid: int
     places: str
     port: int
+    query: str
     reason: str
     route: str
     seconds: float

@@ -1,11 +1,12 @@
 """The pipeline process: `python -m headgate.node.pipeline_process DIR`, which also tidies up.
 
-Guarantees: one for each domain. It says `ready` on standard output once events are being decided. A query that fails is
-started again after a pause, from where it was; one that fails MOST_IN_A_ROW times for reasons of Spark's own ends the
-process, which is started again on a new JVM; damaged data ends it with EXIT_FINAL and the reason, since trying again
-cannot help. On SIGTERM the micro-batch under way is finished if it takes no longer than FINISH_SECONDS;
-one that is cut off changes nothing and is done again. The JVM reads from a pipe that this process holds, and ends with
-it, however that ends. What events contain is never said.
+Guarantees: one for each domain. It keeps two queries running: that of deliveries and, once there are detections,
+theirs. It says `ready` on standard output once events are being decided. A query that fails is started again after a
+pause, from where it was; one that fails MOST_IN_A_ROW times for reasons of Spark's own ends the process, which is
+started again on a new JVM; damaged data ends it with EXIT_FINAL and the reason, since trying again cannot help. On
+SIGTERM the micro-batch under way is finished if it takes no longer than FINISH_SECONDS; one that is cut off changes
+nothing and is done again. The JVM reads from a pipe that this process holds, and ends with it, however that ends. What
+events contain is never said.
 Housekeeping removes data only as `pipeline.log.retention` plans it, and says in the log, by name and number, what a
 subscriber has not seen before it goes. A round that fails is counted and tried again; it stops nothing else.
 Leaves out: deciding (`pipeline`), and watching over this process (`processes`).
@@ -35,6 +36,7 @@ from headgate.node.health import Chores, write_chores
 from headgate.node.logs import Log, fault, start_logging
 from headgate.node.processes import EXIT_FAILED, EXIT_FINAL, Lock, announce, leave_within, on_stop, run_part
 from headgate.pipeline.log.retention import PIPELINE, Limit, Limits, RetentionPlan, apply, look, plan
+from headgate.pipeline.spark.ledger_tail import LedgerTail
 from headgate.pipeline.spark.session import spark
 
 LOCK: Final = "pipeline.lock"
@@ -75,25 +77,28 @@ def failure(text: str, kind: str) -> QueryFailure:
 
 
 class Keeper:
-    """Keeps the streaming query of a domain running on a Spark session."""
+    """Keeps a streaming query of a domain running on a Spark session."""
 
-    def __init__(self, domain: Domain, session: Any, stop: threading.Event) -> None:
-        self._domain = domain
+    def __init__(
+        self, name: str, start: Callable[[], Any], session: Any, stop: threading.Event, *, announces: bool = False
+    ) -> None:
+        self._name = name
+        self._start = start
         self._session = session
         self._stop = stop
+        self._announces = announces
         self._pause = FIRST_PAUSE
-        self._announced = False
         self._in_a_row = 0
 
     def run(self) -> int:
         """Until told to stop, or until it cannot go on; returns the status to leave with."""
         while not self._stop.is_set():
             began = time.monotonic()
-            query = self._domain.pipeline(self._session).start()
-            if not self._announced:
+            query = self._start()
+            if self._announces:
                 announce("ready", pid=os.getpid())
-                self._announced = True
-            log.info("query-started")
+                self._announces = False
+            log.info("query-started", query=self._name)
             while query.isActive and not self._stop.wait(LOOK_SECONDS):
                 pass
             if self._stop.is_set():
@@ -120,7 +125,7 @@ class Keeper:
             log.error("jvm-damaged", reason=cause.reason)
             return EXIT_FAILED
         pause = FIRST_PAUSE if steady else self._pause
-        log.warning("query-failed", reason=cause.reason, seconds=pause)
+        log.warning("query-failed", query=self._name, reason=cause.reason, seconds=pause)
         self._stop.wait(pause)
         self._pause = min(LONGEST_PAUSE, pause * 2)
         return 0
@@ -174,11 +179,32 @@ def work(directory: Path, override: dict[str, str], stop: threading.Event) -> in
         thread = threading.Thread(target=tidy.run, args=(stop,), name="housekeeping", daemon=True)
         thread.start()
         try:
-            return Keeper(domain, session, stop).run()
+            return keep_queries(domain, session, stop)
         finally:
             stop.set()
             thread.join(FINISH_SECONDS)
             domain.close()
+
+
+def keep_queries(domain: Domain, session: Any, stop: threading.Event) -> int:
+    """Keep deliveries going, and detections once there are any; if either cannot go on, both end with its status."""
+    ended: list[int] = []
+
+    def detect() -> None:
+        ledger = LedgerTail(domain.paths.ledger)
+        while not ledger.detections() and not stop.wait(LOOK_SECONDS):
+            pass
+        ledger.close()
+        if not stop.is_set():
+            ended.append(Keeper("detections", lambda: domain.detecting(session).start(), session, stop).run())
+            stop.set()
+
+    detecting = threading.Thread(target=detect, name="detections", daemon=True)
+    detecting.start()
+    status = Keeper("deliveries", lambda: domain.pipeline(session).start(), session, stop, announces=True).run()
+    stop.set()
+    detecting.join(STOP_SECONDS)
+    return status or max(ended, default=0)
 
 
 EVERY_SECONDS: Final = 15.0  # time between two rounds

@@ -9,3 +9,6 @@ SOURCE = "headgate-log"
 
 SIGNALS = "signals"
 """The one stream of the store of signals, which no stream of the log is called."""
+
+DETECTION_SOURCE = "headgate-detections"
+"""The event log as the detection query reads it."""

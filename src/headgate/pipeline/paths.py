@@ -16,11 +16,13 @@ class Paths:
         self.deliveries = directory / "deliveries.db"
         self.signals = directory / "signals.db"  # what detections signalled, in the form of deliveries
         self.checkpoint = directory / "checkpoint"  # what Spark remembers between runs
+        self.detections = directory / "detections"  # what Spark remembers of the detections between runs
         self.predicates = directory / "predicates"  # copies of the registered predicates' modules
         self.fault = directory / "fault"  # the fault to strike with, if any
 
 
 POINTS: Final = ("read", "decide", "write", "commit")
+DETECTION_POINTS: Final = ("detect-read", "detect-decide", "detect-run", "detect-write", "detect-commit")
 
 
 class Struck(RuntimeError):

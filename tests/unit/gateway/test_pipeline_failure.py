@@ -88,6 +88,6 @@ def test_a_jvm_on_which_every_query_fails_is_left(
     monkeypatch.setattr("headgate.node.pipeline_process._finish", lambda query: 0)
     stop = threading.Event()
     jvm = Jvm(list(errors), stop)
-    keeper = Keeper(jvm, jvm, stop)  # type: ignore[arg-type]
+    keeper = Keeper("deliveries", lambda: jvm.pipeline(jvm).start(), jvm, stop)
     monkeypatch.setattr(keeper, "_pause", 0)
     assert keeper.run() == status

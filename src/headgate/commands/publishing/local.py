@@ -46,6 +46,10 @@ class LocalPublisher:
         self._known = _LedgerHead(domain)
         self._writers: dict[str, StreamWriter] = {}
 
+    def hold(self, stream: str) -> None:
+        """Be the writer of a stream, which is there from then on, if it was not."""
+        self._writer(stream).take()
+
     def publish(self, draft: Draft, *, stream: str = "main", now: datetime | None = None) -> Event:
         """Admit and store one event, or raise the refusal and store nothing; one sent before is the one stored then."""
         (published,) = self.publish_all([draft], stream=stream, now=now)

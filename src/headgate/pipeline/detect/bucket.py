@@ -11,41 +11,24 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from heapq import heappop, heappush
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from headgate.decide.composite import Environment, Occurrence
-from headgate.model.composite import Composite
 from headgate.model.errors import LimitReached
 from headgate.model.state import State
 from headgate.pipeline.detect.beads import EventPlace, contributors
 from headgate.pipeline.detect.machine import Machine
-from headgate.pipeline.detect.routing import Routing
-from headgate.pipeline.detect.sources import Arrival, SourcePromises, TimeFacts
+from headgate.pipeline.detect.plans import DetectionPlan
+from headgate.pipeline.detect.sources import Arrival, SourcePromises, TypeTimes
 
 ShardKey: TypeAlias = tuple[int, int]
 """The number of a detection, and that of a shard of it."""
 
 Routed: TypeAlias = Mapping[int, Sequence[tuple[ShardKey, Occurrence]]]
 """What arrives with each append, by its number in the log, for the shards it is for."""
-
-
-@dataclass(frozen=True)
-class DetectionPlan:
-    """A detection as machines run it."""
-
-    number: int
-    first: int
-    """The version that made it."""
-    composite: Composite
-    start: datetime
-    env: Environment
-    types: frozenset[str]
-    routing: Routing
-    tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    history: bool = False
 
 
 class CertainSignal(NamedTuple):
@@ -109,7 +92,7 @@ class Bucket:
     def saved(self) -> bytes:
         """What the bucket remembers besides its shards, which are put where they are kept."""
         for key in sorted(self._touched | self._begun):
-            machine = self._machines[key]
+            machine = self._machine(key)
             if self._plan_of(key[0]).routing.is_cut and machine.is_idle():
                 del self._machines[key]
                 self._waiting.pop(key, None)
@@ -129,22 +112,38 @@ class Bucket:
 
     def run(
         self, arrivals: Iterable[Arrival], routed: Routed, opened: Sequence[int], closed: Mapping[int, int],
-        streams: Iterable[str], times: Mapping[str, TimeFacts],
+        streams: Iterable[str], times: Mapping[str, TypeTimes], *, at_once: bool = False,
     ) -> Iterator[CertainSignal]:  # fmt: skip
-        """Records of the log, in order; which detections begin with these, and at which version others end."""
+        """Records of the log, in order; which detections begin with these, and at which version others end.
+
+        With `at_once` they begin before the first, whatever its version.
+        """
         self.sources.declare(streams, times)
         begin = sorted(opened, key=lambda number: self._plan_of(number).first, reverse=True)
         ends = sorted(((version, number) for number, version in closed.items()), reverse=True)
         for arrival in arrivals:
             while ends and ends[-1][0] <= arrival.version:
                 self._close(ends.pop()[1])
-            while begin and self._plan_of(begin[-1]).first <= arrival.version:
+            while begin and (at_once or self._plan_of(begin[-1]).first <= arrival.version):
                 self._open(begin.pop())
             yield from self._arrive(arrival, routed.get(arrival.number, ()) if not arrival.promise else ())
         for number in reversed(begin):
             self._open(number)
         for _, number in reversed(ends):
             self._close(number)
+
+    def apart(self) -> Bucket:
+        """A bucket that has seen nothing, for detections that are run over earlier records by themselves."""
+        return Bucket(SourcePromises(), self._shards, self._plan_of, self._state_at)
+
+    def keep_in(self, shards: ShardStore) -> None:
+        """From here on shards are kept there, and are there as they were kept before."""
+        self._shards = shards
+
+    def forget(self, most: int) -> None:
+        """Let go of machines that are kept elsewhere, if there are more than so many."""
+        if len(self._machines) > most:
+            self._machines.clear()
 
     def adopt(self, earlier: Bucket) -> None:
         """Go on with the shards of a bucket that was run over earlier records alone."""

@@ -458,6 +458,17 @@ def _living(gates: list[tuple[datetime, int, Bead]]) -> list[tuple[datetime, int
     return left
 
 
+class StateAt:
+    """The state at a version, which is looked up only if something of it is asked for."""
+
+    def __init__(self, version: int, look_up: Callable[[int], State]) -> None:
+        self.version = version
+        self._look_up = look_up
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._look_up(self.version), name)
+
+
 _BEAD, _STATE, _LASTING = "bead", "state", "lasting"
 
 
@@ -476,7 +487,7 @@ class _Writer(pickle.Pickler):
         place = self._lasting.get(id(one))
         if place is not None:
             return _LASTING, place
-        version = getattr(one, "version", None) if isinstance(one, State) else None
+        version = getattr(one, "version", None) if isinstance(one, State | StateAt) else None
         return None if version is None else (_STATE, version)
 
 

@@ -25,6 +25,9 @@ from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import DeliveryBlob, pack
 from headgate.pipeline.log.codec import from_blob, to_blob
 
+REACHED: Final = -1
+"""Stands for the detection in the one row of a micro-batch that says how far it has come."""
+
 SCHEMA: Final = pa.schema(
     [
         ("seq", pa.int64()),
@@ -55,6 +58,11 @@ class SignalRow:
         return json.dumps({name: dump_argument(value) for name, value in self.environment}, separators=(",", ":"))
 
     @property
+    def places(self) -> str:
+        """The contributing events as JSON."""
+        return json.dumps(self.contributors, separators=(",", ":"))
+
+    @property
     def order(self) -> tuple[int, str, int]:
         """Its place among those that became certain at one moment: by time, then by bindings."""
         return micros(self.time), self.data, self.subscription
@@ -83,7 +91,7 @@ def signal_blob(first_seq: int, version: int, rows: Sequence[SignalRow]) -> Deli
             "id": [_id(time, said) for time, said in zip(times, data, strict=True)],
             "time": times,
             "data": data,
-            "contributors": [json.dumps(row.contributors, separators=(",", ":")) for row in rows],
+            "contributors": [row.places for row in rows],
         },
         schema=SCHEMA,
     )

@@ -1,8 +1,8 @@
 """What the sources of events have promised, as the records of the log tell it one after another.
 
-Guarantees: a stream is a source of whatever it carries. Where events of a type come with times of their publishers,
-each publisher of the type in a stream is a source of its own, which promises for itself; with a lateness that the type
-declares, it promises as much as the clock does by that. What was promised never goes back.
+Guarantees: a stream is a source of all events that go by the gateway's clock, and for each type whose events come with
+times of their publishers another one, whose horizon is that of the type in the stream (`pipeline.log.promises`). What
+was promised never goes back, also when a stream or a type is added.
 """
 
 from __future__ import annotations
@@ -12,98 +12,82 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from headgate.decide.blocks import SourceFacts
+from headgate.model.types import Catalog, Times
 from headgate.model.values import moment
 from headgate.pipeline.detect.machine import Horizons
+from headgate.pipeline.log.codec import LogBatch
+from headgate.pipeline.log.promises import Promise, Promised
 
 
 class Arrival(NamedTuple):
-    """A record of the log: an append (`publisher` is None), or a promise made by a stream ('') or a publisher."""
+    """A record of the log: an append, which brings events, or a promise, which brings none."""
 
     number: int
     promise: int
     """An append's is 0; promises follow the append of their number, in order."""
     version: int
     stream: str
-    publisher: str | None
+    publisher: str
     type: str
     horizon: int
     clock: int
 
 
+def of_append(one: LogBatch) -> Arrival:
+    """An append as a record of the log; its stream promises its horizon."""
+    return Arrival(one.number, 0, one.version, one.stream, "", "", one.horizon, one.time)
+
+
+def of_promise(one: Promise) -> Arrival:
+    """A promise as a record of the log."""
+    return Arrival(one.after, one.id, one.version, one.stream, one.publisher, one.type, one.horizon, one.clock)
+
+
 @dataclass(frozen=True, slots=True)
-class TimeFacts:
-    """What a type whose events come with publishers' times says of them."""
+class TypeTimes:
+    """A type with its ancestors, and whose word is taken on when its events occurred."""
 
     lineage: tuple[str, ...]
-    lateness: float | None = None
-    error: float = 0.0
+    times: Times
+
+
+def times_of(catalog: Catalog) -> dict[str, TypeTimes]:
+    """What all types say of times."""
+    return {name: TypeTimes(catalog.lineage(name), catalog.times(name)) for name in catalog.every}
 
 
 @dataclass
 class SourcePromises:
     """The sources of a domain, for all its detections."""
 
-    by_clock: bool = True
-    """Do streams promise their clock by themselves?"""
-    times: dict[str, TimeFacts] = field(default_factory=dict)
+    promised: Promised = field(default_factory=Promised)
+    times: dict[str, TypeTimes] = field(default_factory=dict)
     clock: int = 0
-    promised: dict[tuple[str, str, str], int] = field(default_factory=dict)
-    """What was promised, by stream, publisher and type; in microseconds."""
     _views: dict[frozenset[str], Horizons] = field(default_factory=dict)
 
-    def __getstate__(self) -> tuple[object, ...]:
-        return self.by_clock, self.times, self.clock, self.promised
+    def __getstate__(self) -> tuple[Promised, dict[str, TypeTimes], int]:
+        return self.promised, self.times, self.clock
 
-    def __setstate__(self, saved: tuple[bool, dict[str, TimeFacts], int, dict[tuple[str, str, str], int]]) -> None:
-        self.by_clock, self.times, self.clock, self.promised = saved
+    def __setstate__(self, saved: tuple[Promised, dict[str, TypeTimes], int]) -> None:
+        self.promised, self.times, self.clock = saved
         self._views = {}
 
-    def declare(self, streams: Iterable[str], times: Mapping[str, TimeFacts]) -> None:
+    def declare(self, streams: Iterable[str], times: Mapping[str, TypeTimes]) -> None:
         """The streams there are, and what types say of times."""
-        fresh = [stream for stream in streams if (stream, "", "") not in self.promised]
-        if not fresh and times == self.times:
-            return
-        self.times = dict(times)
-        for stream in fresh:
-            self._promise((stream, "", ""), 0)
-        for stream in {stream for stream, publisher, _ in self.promised if not publisher}:
-            for type, facts in times.items():
-                if facts.lateness is not None and (stream, "", type) not in self.promised:
-                    self._promise((stream, "", type), self.promised[stream, "", ""])
-        for types, view in self._views.items():
-            self._fill(view, types)
+        own = self.promised.streams
+        fresh = [stream for stream in streams if stream not in own]
+        if fresh or times != self.times:
+            own |= dict.fromkeys(fresh, min(own.values(), default=0))
+            self.times = dict(times)
+            for types, view in self._views.items():
+                self._fill(view, types)
 
     def take(self, arrival: Arrival) -> None:
         """A record has arrived: what it promises, beyond what it brings."""
         self.clock = max(self.clock, arrival.clock)
-        stream = arrival.stream
-        if arrival.publisher is not None:
-            self._promise((stream, arrival.publisher, arrival.type), arrival.horizon)
-        elif self.by_clock:
-            self._promise((stream, "", ""), arrival.horizon)
-        if self.by_clock:
-            for source, lateness in self._late(stream):
-                self._promise(source, arrival.clock - lateness)
-        for view in self._views.values():
-            view.promise({}, moment(self.clock))
-
-    def _promise(self, source: tuple[str, str, str], horizon: int) -> None:
-        was = self.promised.get(source)
-        if was is not None and horizon <= was:
-            return
-        self.promised[source] = horizon
+        self.promised.promise(arrival.stream, arrival.publisher, arrival.type, arrival.horizon)
         for types, view in self._views.items():
-            if was is None and self._matters(source, types):
-                view.declare("/".join(source), self._facts(source), moment(horizon))
-            view.promise({"/".join(source): moment(horizon)}, moment(self.clock))
-
-    def _late(self, stream: str) -> list[tuple[tuple[str, str, str], int]]:
-        """The sources of a stream that promise by the clock, and by how many microseconds less."""
-        if not any(facts.lateness is not None for facts in self.times.values()):
-            return []
-        mine = [source for source in self.promised if source[0] == stream and source[2] in self.times]
-        bounds = [(source, self.times[source[2]].lateness) for source in mine]
-        return [(source, round(1_000_000 * lateness)) for source, lateness in bounds if lateness is not None]
+            view.promise({name: moment(at) for name, _, at in self._sources(arrival.stream, types)}, moment(self.clock))
 
     def view(self, types: frozenset[str]) -> Horizons:
         """What was promised by the sources that matter to a detection of these types."""
@@ -114,14 +98,19 @@ class SourcePromises:
         return made
 
     def _fill(self, view: Horizons, types: frozenset[str]) -> None:
-        mine = [source for source in self.promised if self._matters(source, types)]
-        view.renew({"/".join(source): self._facts(source) for source in mine})
-        view.promise({"/".join(source): moment(self.promised[source]) for source in mine}, moment(self.clock))
+        sources = [source for stream in self.promised.streams for source in self._sources(stream, types)]
+        view.renew({name: facts for name, facts, _ in sources})
+        view.promise({name: moment(at) for name, _, at in sources}, moment(self.clock))
 
-    def _facts(self, source: tuple[str, str, str]) -> SourceFacts:
-        facts = self.times.get(source[2])
-        return SourceFacts() if facts is None else SourceFacts(frozenset(facts.lineage), facts.error)
-
-    def _matters(self, source: tuple[str, str, str], types: frozenset[str]) -> bool:
-        carried = self._facts(source).types
-        return carried is None or bool(carried & types)
+    def _sources(self, stream: str, types: frozenset[str]) -> list[tuple[str, SourceFacts, int]]:
+        """The sources of a stream that matter to these types, what they may bring, and what they have promised."""
+        mine = {name: facts for name, facts in self.times.items() if types.intersection(facts.lineage)}
+        stamped = [facts for facts in mine.values() if not facts.times.stated]
+        carried = frozenset(name for facts in stamped for name in facts.lineage)
+        error = max((facts.times.clock_error for facts in stamped), default=0.0)
+        found = [(stream, SourceFacts(carried, error), self.promised.streams.get(stream, 0))]
+        for name, facts in mine.items():
+            if facts.times.stated:
+                source = SourceFacts(frozenset(facts.lineage), facts.times.clock_error)
+                found.append((f"{stream}/{name}", source, self.promised.of(stream, name, facts.times)))
+        return found

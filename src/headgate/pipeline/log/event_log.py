@@ -481,10 +481,26 @@ class EventLog(StreamFile):
                 if events >= limit:
                     break
 
+    def appends_in_short(self, after: int, through: int) -> Iterator[LogBatch]:
+        """The appends of all streams with `after < number <= through`, in their order, without what they bring."""
+        with failures(self.path):
+            rows = self._db.execute(
+                "SELECT stream, first, last, version, time, number, horizon FROM batches "
+                "WHERE number > ? AND number <= ? ORDER BY number",
+                (after, through),
+            )
+            for stream, first, last, version, time, number, horizon in rows:
+                yield LogBatch(stream, first, last, version, time, b"", number, horizon)
+
+    def promises_by(self, number: int, newest: int) -> int:
+        """The newest promise, not past another one, that was made before the append after this one."""
+        row = self._row("SELECT max(id) FROM promises WHERE after <= ? AND id <= ?", number, newest)
+        return row[0] or 0
+
     def promises_after(self, after: int, through: int, limit: int) -> list[Promise]:
         """The promises with `after < id <= through`, in their order, at most so many."""
         query = (
-            "SELECT id, after, stream, publisher, type, horizon, clock FROM promises "
+            "SELECT id, after, stream, publisher, type, horizon, clock, version FROM promises "
             "WHERE id > ? AND id <= ? ORDER BY id LIMIT ?"
         )
         return [Promise(*row) for row in self._rows(query, after, through, limit)]

@@ -31,7 +31,8 @@ OF_STREAM: Final = ""
 
 SCHEMA: Final = """
 CREATE TABLE promises (id INTEGER PRIMARY KEY AUTOINCREMENT, after INTEGER NOT NULL, stream TEXT NOT NULL,
-    publisher TEXT NOT NULL, type TEXT NOT NULL, horizon INTEGER NOT NULL, clock INTEGER NOT NULL);
+    publisher TEXT NOT NULL, type TEXT NOT NULL, horizon INTEGER NOT NULL, clock INTEGER NOT NULL,
+    version INTEGER NOT NULL);
 CREATE TABLE horizons (stream TEXT NOT NULL, type TEXT NOT NULL, publisher TEXT NOT NULL, horizon INTEGER NOT NULL,
     newest INTEGER NOT NULL, PRIMARY KEY (stream, type, publisher)) WITHOUT ROWID;
 CREATE INDEX least ON horizons (stream, type, horizon);
@@ -51,6 +52,8 @@ class Promise:
     type: str
     horizon: int
     clock: int
+    version: int = 0
+    """The newest version that its stream had recorded then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +167,9 @@ class PromiseTable:
         if known is not None and known >= horizon:
             return False
         made = self._db.execute(
-            "INSERT INTO promises (after, stream, publisher, type, horizon, clock) VALUES (?, ?, ?, ?, ?, ?)",
-            (self.newest(), stream, publisher, type, horizon, clock),
+            "INSERT INTO promises (after, stream, publisher, type, horizon, clock, version) VALUES (?, ?, ?, ?, ?, ?, "
+            "(SELECT version FROM streams WHERE stream = ?))",
+            (self.newest(), stream, publisher, type, horizon, clock, stream),
         )
         if not publisher and not type:
             self._db.execute("UPDATE streams SET promised = ? WHERE stream = ?", (horizon, stream))
@@ -191,13 +195,16 @@ class Promised:
 
     def take(self, arrived: LogBatch | Promise) -> None:
         """An append or a promise has come."""
-        if isinstance(arrived, LogBatch):
-            self.streams[arrived.stream] = max(arrived.horizon, self.streams.get(arrived.stream, 0))
-        elif arrived.publisher or arrived.type:
-            sources = self.joined.setdefault((arrived.stream, arrived.type), {})
-            sources[arrived.publisher] = max(arrived.horizon, sources.get(arrived.publisher, arrived.horizon))
+        source = ("", "") if isinstance(arrived, LogBatch) else (arrived.publisher, arrived.type)
+        self.promise(arrived.stream, *source, arrived.horizon)
+
+    def promise(self, stream: str, publisher: str, type: str, horizon: int) -> None:
+        """A source promises; without publisher and type that is the stream itself."""
+        if publisher or type:
+            sources = self.joined.setdefault((stream, type), {})
+            sources[publisher] = max(horizon, sources.get(publisher, horizon))
         else:
-            self.streams[arrived.stream] = max(arrived.horizon, self.streams.get(arrived.stream, 0))
+            self.streams[stream] = max(horizon, self.streams.get(stream, 0))
 
     def of(self, stream: str, type: str, times: Times) -> int:
         """The horizon of a stream for a type."""

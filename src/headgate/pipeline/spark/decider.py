@@ -35,10 +35,10 @@ def decider(
 
     def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         matcher = _matcher(broadcast, make or make_matcher)
-        for portion, window in _portions(rows):
+        for portion, window in portions(rows):
             strike(fault, "decide")
             marker = [DeliveryBlob("", 0, 0, 0, 0, 0, None)]
-            decided = list(decide_appends(matcher, portion, window)) if portion else marker
+            decided = marker if portion[0].stream == "" else list(decide_appends(matcher, portion, window))
             yield records(SCHEMA, decided, through=window.through)
 
     return run
@@ -70,24 +70,25 @@ def _matcher(broadcast: Any, make: Callable[[PolicyIndex], Matcher]) -> Matcher:
     return _kept[0]
 
 
-def _portions(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[list[LogBatch], DecisionWindow]]:
-    """Appends with the same window, some at a time. An empty portion stands for a marker."""
+def portions(rows: Iterator[pa.RecordBatch]) -> Iterator[tuple[list[LogBatch], DecisionWindow]]:
+    """Appends with the same window, some at a time; a marker, which has no stream, by itself."""
     held: list[LogBatch] = []
     window: DecisionWindow | None = None
     size = 0
     for batch in rows:
         for row in batch.to_pylist():
-            mine = DecisionWindow(row["after"], row["through"], row["backfill"])
-            if row["stream"] == "":
-                yield [], mine
+            mine = DecisionWindow(row.pop("after"), row.pop("through"), row.pop("backfill"))
+            append = LogBatch(**row)
+            if append.stream == "":
+                yield [append], mine
                 continue
             if held and (mine != window or size >= EVENTS_AT_ONCE):
                 assert window is not None
                 yield held, window
                 held, size = [], 0
             window = mine
-            held.append(LogBatch(row["stream"], row["first"], row["last"], row["version"], row["time"], row["blob"]))
-            size += row["last"] - row["first"] + 1
+            held.append(append)
+            size += append.last - append.first + 1
     if held and window is not None:
         yield held, window
 

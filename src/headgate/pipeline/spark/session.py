@@ -33,6 +33,7 @@ JAVA_NEEDED = 17
 CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 """Renames instead of spawning some twenty processes a batch; safe where rename is atomic, as on a local disk."""
 
+STATE_STORE = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 SOCKET_SECONDS = 300
 """How long the JVM and Python wait for each other to connect: Spark's 15 s are too few on a machine with much to do."""
 
@@ -94,6 +95,9 @@ def spark(master: str = "local[2]", memory: str = "3g", *, brief: bool = False, 
         "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.session.timeZone": "UTC",
+        # No other store of state takes Python's `transformWithState`.
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.python.authenticate.socketTimeout": f"{SOCKET_SECONDS}s",
         **settings,
     }
@@ -152,6 +156,7 @@ def register(session: Any) -> None:
     makes it a `HashMap`: two queries that start at once leave it with a size that is not the number of its entries,
     and from then on no task of this JVM can be read. A `ConcurrentHashMap` is made for this.
     """
+    from headgate.pipeline.spark.detection_workers import DetectionSource
     from headgate.pipeline.spark.source import LogSource
 
     context = session.sparkContext
@@ -159,6 +164,7 @@ def register(session: Any) -> None:
     context.environment = context._jvm.java.util.concurrent.ConcurrentHashMap(environment)
     try:
         session.dataSource.register(LogSource)
+        session.dataSource.register(DetectionSource)
     finally:
         context.environment = environment
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.strategies import composites
-from tests.strategies.composites import TABLES, event, resolved, seconds
+from tests.strategies.composites import STATE, TABLES, event, resolved, seconds
 
 from headgate.decide.blocks import Moment, SourceFacts
 from headgate.decide.composite import Occurrence, Signal
@@ -17,13 +17,15 @@ from headgate.model.composite import Composite
 from headgate.model.state import State
 from headgate.model.values import EPOCH, Value, micros
 from headgate.pipeline.detect import beads
-from headgate.pipeline.detect.bucket import Bucket, CertainSignal, DetectionPlan, ShardKey
+from headgate.pipeline.detect.bucket import Bucket, CertainSignal, ShardKey
 from headgate.pipeline.detect.machine import Horizons, Machine
+from headgate.pipeline.detect.plans import DetectionPlan
 from headgate.pipeline.detect.routing import SHARDS, Route, Routing, routing, shard_of, shards_for
-from headgate.pipeline.detect.sources import Arrival, SourcePromises
+from headgate.pipeline.detect.sources import Arrival, SourcePromises, times_of
 
 BUCKETS = 3
 NUMBER = 7
+TIMES = times_of(STATE.types)
 
 
 @dataclass
@@ -70,7 +72,7 @@ def as_log(moments: list[Moment], streams: list[str]) -> tuple[list[Arrival], di
             number += 1
             promise = 0
             events[number] = list(moment.occurrences)
-            arrivals.append(Arrival(number, 0, 0, moment.occurrences[0].stream, None, "", 0, clock))
+            arrivals.append(Arrival(number, 0, 0, moment.occurrences[0].stream, "", "", 0, clock))
         else:
             promise += 1
             stream = next((s for s, h in moment.horizons.items() if h != before.get(s, EPOCH)), streams[0])
@@ -87,7 +89,7 @@ def run(plan: DetectionPlan, moments: list[Moment], streams: list[str], cuts: se
     kept = [Kept() for _ in range(BUCKETS)]
 
     def bucket(at: int) -> Bucket:
-        made = Bucket(SourcePromises(by_clock=False), kept[at], lambda _: plan, states.__getitem__)
+        made = Bucket(SourcePromises(), kept[at], lambda _: plan, states.__getitem__)
         if kept[at].header:
             made.restore(kept[at].header)
         return made
@@ -103,7 +105,7 @@ def run(plan: DetectionPlan, moments: list[Moment], streams: list[str], cuts: se
                     if (NUMBER + shard) % BUCKETS == at:
                         routed.setdefault(arrival.number, []).append(((NUMBER, shard), one))
             first = number == 0 and (plan.routing.is_cut or at == NUMBER % BUCKETS)
-            here += running[at].run([arrival], routed, [NUMBER] if first else [], {}, streams, {})
+            here += running[at].run([arrival], routed, [NUMBER] if first else [], {}, streams, TIMES)
             if number in cuts:
                 kept[at].header = running[at].saved()
                 running[at] = bucket(at)
@@ -162,12 +164,12 @@ def test_a_shard_in_which_nothing_is_under_way_is_not_kept() -> None:
     first, second = event("A", 1, 5, seq=1), event("B", 2, 5, seq=2)
     (shard,) = shards_for(plan.routing, first.types, first.values)
     record = [
-        Arrival(n, 0, 0, "main", None, "", micros(seconds(t)), micros(seconds(t))) for n, t in ((1, 1), (2, 2), (3, 9))
+        Arrival(n, 0, 0, "main", "", "", micros(seconds(t)), micros(seconds(t))) for n, t in ((1, 1), (2, 2), (3, 9))
     ]
-    told = list(bucket.run(record[:1], {1: [((NUMBER, shard), first)]}, [NUMBER], {}, ["main"], {}))
+    told = list(bucket.run(record[:1], {1: [((NUMBER, shard), first)]}, [NUMBER], {}, ["main"], TIMES))
     bucket.saved()
     assert (told, list(kept)) == ([], [(NUMBER, shard)])
-    told = list(bucket.run(record[1:], {2: [((NUMBER, shard), second)]}, [], {}, ["main"], {}))
+    told = list(bucket.run(record[1:], {2: [((NUMBER, shard), second)]}, [], {}, ["main"], TIMES))
     bucket.saved()
     assert [(one.time, one.arrival) for one in told] == [(seconds(2), (3, 0))]
     assert [place.seq for place in told[0].contributors] == [1, 2]

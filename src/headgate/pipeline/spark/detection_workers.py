@@ -1,0 +1,438 @@
+"""What Spark's processes do for detections: read the log in order, decide and route views, and run buckets on state.
+
+Guarantees: a task decides what detections see of its appends, as the pipeline does for subscriptions, and routes it by
+bucket; each bucket is a key of Spark's state, which holds every shard by itself, and is run over the records of the log
+in their order. What comes out is a function of the records and of the state before. What a worker keeps in memory
+besides only saves it reading again what it wrote.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql import Row
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+from headgate.ledger import Ledger
+from headgate.model.state import State
+from headgate.model.values import micros
+from headgate.pipeline import DETECTION_SOURCE
+from headgate.pipeline.detect.bucket import Bucket, CertainSignal, ShardKey
+from headgate.pipeline.detect.machine import StateAt
+from headgate.pipeline.detect.plans import DetectionPlan, planned
+from headgate.pipeline.detect.signals import REACHED, SignalRow
+from headgate.pipeline.detect.sources import Arrival, SourcePromises, TypeTimes, of_append, of_promise, times_of
+from headgate.pipeline.detect.views import BUCKETS, arrived, bucket_of, routed
+from headgate.pipeline.index.build import IndexBuilder
+from headgate.pipeline.index.predicates import Sources
+from headgate.pipeline.log.codec import LogBatch, event_batch, records
+from headgate.pipeline.log.event_log import EventLog
+from headgate.pipeline.match import DecisionWindow, Matcher
+from headgate.pipeline.paths import Paths, strike
+from headgate.pipeline.spark.decider import make_matcher, portions
+from headgate.pipeline.spark.ledger_tail import LedgerTail
+
+EVENTS_A_BATCH: Final = 200_000
+EVENTS_A_PARTITION: Final = 2_000
+SHARDS_IN_MEMORY: Final = 20_000
+"""Shards that a worker keeps beside Spark's state, so that it need not read again what it has written."""
+
+_LOGGED: Final = (
+    "stream string, first bigint, last bigint, version bigint, time bigint, number bigint, horizon bigint, "
+    "blob binary, after bigint, through bigint, backfill boolean"
+)
+ROUTED: Final = "bucket bigint, told boolean, blob binary"
+SIGNALLED: Final = (
+    "number bigint, promise bigint, subscription bigint, time bigint, data string, contributors string, report string"
+)
+
+
+# -- what the log offers ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Range(InputPartition):
+    """Appends by their numbers, for one task; with `told`, the records of the micro-batch in short."""
+
+    begin: int
+    end: int
+    after: int
+    through: int
+    backfill: bool = False
+    told: tuple[int, int, int, int] | None = None
+    """From and through which append and promise."""
+
+    def __post_init__(self) -> None:
+        super().__init__(None)
+
+
+class DetectionStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads the log as a stream, in the order in which appends and promises came."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.paths = Paths(Path(options["directory"]))
+        self.parallel = int(options.get("parallel", "2"))
+        self.limit = int(options.get("limit", str(EVENTS_A_BATCH)))
+        self._target: dict[str, int] | None = None
+        self._opened: tuple[EventLog, LedgerTail] | None = None
+
+    def _files(self) -> tuple[EventLog, LedgerTail]:
+        if self._opened is None:
+            self._opened = EventLog.open(self.paths.log, read_only=True), LedgerTail(self.paths.ledger)
+        return self._opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        """Before everything."""
+        return {"number": 0, "promise": 0, "version": 0}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """A bound on the memory of one micro-batch."""
+        return ReadMaxRows(self.limit)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember where to stop."""
+        log, ledger = self._files()
+        number, promise = log.newest()
+        self._target = {"number": number, "promise": promise, "version": ledger.version}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """As far as the limit allows; never past what the ledger holds the version of."""
+        log, ledger = self._files()
+        number, promise = log.newest() if self._target is None else (self._target["number"], self._target["promise"])
+        version = ledger.version if self._target is None else self._target["version"]
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 2**62
+        reached = start["number"]
+        for append in log.appends_in_short(start["number"], number):
+            rows -= append.last - append.first + 1
+            if append.version > version or (rows < 0 and reached > start["number"]):
+                promise = log.promises_by(reached, promise)
+                break
+            reached = append.number
+        else:
+            reached = max(reached, number)  # what is missing was trimmed
+        return {
+            "number": reached,
+            "promise": max(promise, start["promise"]),
+            "version": max(version, start["version"]),
+        }
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """The records in short, the new appends, and earlier ones again for detections that ask for history."""
+        if start == end:
+            return []
+        log, ledger = self._files()
+        after, through = start["version"], end["version"]
+        new = [_Range(*one, after, through) for one in self._cut(log, start["number"], end["number"])]
+        again: list[_Range] = []
+        if through > after and ledger.asks_history(after, through, detections=True):
+            again = [_Range(*one, after, through, backfill=True) for one in self._cut(log, 0, start["number"])]
+        short = start["number"], end["number"], start["promise"], end["promise"]
+        return [_Range(0, 0, after, through, backfill=bool(again), told=short), *new, *again]
+
+    def _cut(self, log: EventLog, begin: int, end: int) -> list[tuple[int, int]]:
+        """A range of numbers as at most `parallel` ranges with about as many events each."""
+        sizes = [(one.number, one.last - one.first + 1) for one in log.appends_in_short(begin, end)]
+        total = sum(size for _, size in sizes)
+        if not sizes:
+            return []
+        share = max(EVENTS_A_PARTITION, -(-total // self.parallel))
+        cut, at, held = [], begin, 0
+        for number, size in sizes:
+            held += size
+            if held >= share:
+                cut.append((at, number))
+                at, held = number, 0
+        return [*cut, (at, end)] if at < end and held else cut
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One task's share."""
+        assert isinstance(partition, _Range)
+        log = EventLog.open(self.paths.log, read_only=True)
+        same = {"after": partition.after, "through": partition.through, "backfill": partition.backfill}
+        try:
+            strike(str(self.paths.fault), "detect-read")
+            if partition.told is not None:
+                blob = pickle.dumps(_in_short(log, *partition.told, backfill=partition.backfill), protocol=5)
+                yield records(_LOGGED, [LogBatch("", 0, 0, 0, 0, blob)], **same)
+                return
+            for append in log.appends_by_number(partition.begin, partition.end, 2**62):
+                yield records(_LOGGED, [append], **same)
+        finally:
+            log.close()
+
+    def stop(self) -> None:
+        """Let go of the files."""
+        if self._opened is not None:
+            for one in self._opened:
+                one.close()
+            self._opened = None
+
+
+def _in_short(
+    log: EventLog, begin: int, end: int, promise: int, through: int, *, backfill: bool
+) -> tuple[list[Arrival], list[Arrival], dict[str, int]]:
+    """The records of a micro-batch and, if they are wanted, those before, all without what they bring."""
+
+    def merged(appends: Iterable[LogBatch], after: int, last: int) -> list[Arrival]:
+        promises = log.promises_after(after, last, 2**62)
+        return sorted([*map(of_append, appends), *map(of_promise, promises)])
+
+    new = list(log.appends_in_short(begin, end))
+    reached = dict.fromkeys(log.tails(), 0)
+    for one in new:
+        reached[one.stream] = max(one.last, reached.get(one.stream, 0))
+    earlier = merged(log.appends_in_short(0, begin), 0, promise) if backfill else []
+    return merged(new, promise, through), earlier, reached
+
+
+class DetectionSource(DataSource):
+    """Options: `directory` of the domain's data."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name to give to `format`."""
+        return DETECTION_SOURCE
+
+    def schema(self) -> str:
+        """One row an append, and one for the records of a micro-batch in short."""
+        return _LOGGED
+
+    def streamReader(self, schema: Any) -> DetectionStream:  # noqa: N802, ARG002
+        """For `readStream`."""
+        return DetectionStream(dict(self.options))
+
+
+# -- what a worker knows ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Told:
+    """The records of a micro-batch, and what every bucket must know of it."""
+
+    arrivals: list[Arrival]
+    earlier: list[Arrival]
+    reached: dict[str, int]
+    through: int
+    streams: tuple[str, ...]
+    times: dict[str, TypeTimes]
+    opened: tuple[int, ...]
+    closed: dict[int, int]
+
+
+class _Known:
+    """The ledger as a worker follows it: detections by their numbers, and an index of them."""
+
+    def __init__(self, paths: Paths) -> None:
+        self.ledger = Ledger.open(paths.ledger)
+        self._builder = IndexBuilder(self.ledger, Sources(paths.predicates), detections=True)
+        self._plans: dict[int, DetectionPlan] = {}
+        self._version = 0
+        self._matcher: Matcher | None = None
+        self._states: OrderedDict[int, State] = OrderedDict()
+
+    def plan_of(self, number: int) -> DetectionPlan:
+        """The plan of a detection."""
+        if number not in self._plans:
+            through = self.ledger.version
+            catalog = self.state(through).types
+            for mine, subscription in self.ledger.detections(self._version, through).opened:
+                self._plans[mine] = planned(mine, subscription, catalog)
+            self._version = through
+        return self._plans[number]
+
+    def matcher(self, since: int, through: int) -> Matcher:
+        """What decides events of versions `since` to `through`."""
+        index = self._builder.index(since, through)
+        if self._matcher is None or self._matcher.index is not index:
+            self._matcher = make_matcher(index)
+        return self._matcher
+
+    def state_at(self, version: int) -> Any:
+        """The state at a version, which is read only if something of it is asked for."""
+        return StateAt(version, self.state)
+
+    def state(self, version: int) -> State:
+        """The state at a version, without subscriptions."""
+        state = self._states.get(version)
+        if state is None:
+            state = self._states[version] = self.ledger.state(version, subscriptions=False)
+            while len(self._states) > 100:
+                self._states.popitem(last=False)
+        return state
+
+
+_known: dict[str, _Known] = {}
+
+
+def _know(directory: str) -> _Known:
+    """What this worker knows of a domain."""
+    if directory not in _known:
+        _known.clear()
+        _known[directory] = _Known(Paths(Path(directory)))
+    return _known[directory]
+
+
+# -- deciding and routing ---------------------------------------------------------------------------------------
+
+
+def router(directory: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """The function for `mapInArrow`: what the buckets get of some appends."""
+
+    def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known = _know(directory)
+        for appends, window in portions(rows):
+            if appends[0].stream == "":
+                blob = pickle.dumps(_facts(known, appends[0].blob, window), protocol=5)
+                yield _rows((bucket, True, blob) for bucket in range(BUCKETS))
+            else:
+                strike(str(Paths(Path(directory)).fault), "detect-decide")
+                yield _rows((bucket, False, blob) for bucket, blob in _route(known, appends, window))
+
+    return run
+
+
+def _rows(routed: Iterator[tuple[int, bool, bytes]]) -> pa.RecordBatch:
+    columns = list(zip(*routed, strict=True)) or [(), (), ()]
+    kinds = (("bucket", pa.int64()), ("told", pa.bool_()), ("blob", pa.binary()))
+    arrays = [pa.array(column, kind) for column, (_, kind) in zip(columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(kinds))
+
+
+def _facts(known: _Known, blob: bytes, window: DecisionWindow) -> _Told:
+    arrivals, earlier, reached = pickle.loads(blob)  # noqa: S301 - out of the source
+    changes = known.ledger.detections(window.after, window.through)
+    catalog = known.state(window.through).types
+    return _Told(
+        arrivals, earlier, reached, window.through, tuple(sorted(reached)), times_of(catalog),
+        tuple(number for number, _ in changes.opened), dict(changes.closed),
+    )  # fmt: skip
+
+
+def _route(known: _Known, appends: list[LogBatch], window: DecisionWindow) -> Iterator[tuple[int, bytes]]:
+    matcher = known.matcher(min(one.version for one in appends), window.through)
+    index = matcher.index
+    layouts = dict(zip(index.types.names, index.types.layouts, strict=True))
+    events = event_batch(appends, index.types.numbers, layouts, index.types.words)
+    matches = matcher.match(events, window)
+    catalog = known.state(window.through).types
+    yield from routed(appends, events, matches, index.types, catalog, known.plan_of)
+
+
+# -- state ------------------------------------------------------------------------------------------------------
+
+
+class _Shards:
+    """The shards of one bucket in Spark's state."""
+
+    def __init__(self, state: Any) -> None:
+        self._state = state
+
+    def get(self, key: ShardKey) -> bytes | None:
+        held = self._state.getValue(key)
+        return None if held is None else bytes(held[0])
+
+    def put(self, key: ShardKey, saved: bytes) -> None:
+        self._state.updateValue(key, (saved,))
+
+    def remove(self, key: ShardKey) -> None:
+        self._state.removeKey(key)
+
+
+_kept: OrderedDict[tuple[str, int], tuple[int, Bucket]] = OrderedDict()
+"""Buckets of this worker as a micro-batch left them, by the state they are of, with how often that had changed."""
+
+
+class BeadProcessor(StatefulProcessor):
+    """Runs a bucket over the records of a micro-batch."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+
+    def init(self, handle: Any) -> None:
+        """The state of a bucket: what it remembers, and its shards apart."""
+        self._bucket = handle.getValueState("bucket", "id string, changes bigint, saved binary")
+        self._shards = handle.getMapState("shards", "detection bigint, shard bigint", "saved binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
+        """Everything of one micro-batch for one bucket."""
+        known = _know(self.directory)
+        told: _Told | None = None
+        new: dict[int, list[Any]] = {}
+        blobs = []
+        for row in rows:
+            if row["told"]:
+                told = pickle.loads(bytes(row["blob"]))  # noqa: S301 - out of `router`
+            else:
+                blobs.append(bytes(row["blob"]))
+        assert told is not None, "a micro-batch without its records"
+        for blob in blobs:
+            for number, some in arrived(blob, known.state_at):
+                new.setdefault(number, []).extend(some)
+        mine = int(key[0])
+        state, changes, bucket = self._restored(mine, known)
+        strike(str(Paths(Path(self.directory)).fault), "detect-run")
+        for signal in self._run(bucket, mine, known, told, new):
+            row = SignalRow(signal.detection, signal.time, signal.environment, signal.contributors)
+            yield Row(
+                number=signal.arrival[0], promise=signal.arrival[1], subscription=signal.detection,
+                time=micros(signal.time), data=row.data, contributors=row.places, report=signal.report,
+            )  # fmt: skip
+        self._bucket.update((state, changes + 1, bucket.saved()))
+        _kept[state, mine] = changes + 1, bucket
+        bucket.forget(SHARDS_IN_MEMORY // BUCKETS)
+        while len(_kept) > 4 * BUCKETS:
+            _kept.popitem(last=False)
+        if mine == 0:
+            reached = pickle.dumps((told.through, told.reached)).hex()
+            yield Row(number=0, promise=0, subscription=REACHED, time=0, data=reached, contributors="[]", report="")
+
+    def _run(
+        self, bucket: Bucket, mine: int, known: _Known, told: _Told, new: dict[int, list[Any]]
+    ) -> Iterator[CertainSignal]:
+        """Detections that ask for history go through the earlier records first, by themselves."""
+        opened = [number for number in told.opened if self._is_here(known.plan_of(number), mine)]
+        again = {number for number in told.opened if known.plan_of(number).history}
+        if told.earlier:
+            last = told.earlier[-1].number
+            before = {n: [one for one in some if one[0][0] in again] for n, some in new.items() if n <= last}
+            replay = bucket.apart()
+            past = [number for number in opened if number in again]
+            yield from replay.run(told.earlier, before, past, {}, told.streams, told.times, at_once=True)
+            bucket.sources.declare(told.streams, told.times)
+            bucket.adopt(replay)
+            new = {n: some for n, some in new.items() if n > last}
+            opened = [number for number in opened if number not in again]
+        yield from bucket.run(told.arrivals, new, opened, told.closed, told.streams, told.times)
+
+    def _is_here(self, plan: DetectionPlan, mine: int) -> bool:
+        """Does a detection begin in this bucket?"""
+        return plan.routing.is_cut or bucket_of(plan.number, 0) == mine
+
+    def _restored(self, mine: int, known: _Known) -> tuple[str, int, Bucket]:
+        saved = self._bucket.get()
+        shards = _Shards(self._shards)
+        if saved is None:
+            return uuid4().hex, 0, Bucket(SourcePromises(), shards, known.plan_of, known.state_at)
+        state, changes, held = saved
+        kept = _kept.pop((state, mine), None)  # once: what is done to it now may not be kept
+        if kept is not None and kept[0] == changes:
+            kept[1].keep_in(shards)
+            return state, changes, kept[1]
+        bucket = Bucket(SourcePromises(), shards, known.plan_of, known.state_at)
+        bucket.restore(bytes(held))
+        return state, changes, bucket
+
+    def close(self) -> None:
+        """Nothing is held open."""

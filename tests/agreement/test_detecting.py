@@ -1,0 +1,156 @@
+"""The detection query and the reference agree: random detections over one log, on Spark, in a few runs.
+
+Many detections share a domain. Some are there from the start, some are made in the middle of the story, with history or
+without, some are ended there; the query runs in the middle and at the end, in micro-batches of a few events, and is
+struck at every point at which it can be. `HEADGATE_EXAMPLES` chooses how many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from pyspark.errors import StreamingQueryException
+
+from headgate.commands.publishing.local import LocalPublisher
+from headgate.decide.blocks import Moment, SourceFacts
+from headgate.decide.blocks import detect as reference
+from headgate.decide.composite import Occurrence, Signal
+from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, Subscribe, Unsubscribe
+from headgate.model.composite import Composite
+from headgate.model.events import Draft
+from headgate.model.rights import Action, Detection, Rule, Subscription
+from headgate.model.state import ADMINISTRATOR
+from headgate.model.types import SIGNAL, Times
+from headgate.model.values import EPOCH, micros
+from headgate.node.domain import Domain
+from headgate.pipeline import SIGNALS
+from headgate.pipeline.deliveries import DeliveryStore
+from headgate.pipeline.detect.signals import stored_signals
+from headgate.pipeline.paths import DETECTION_POINTS
+from strategies.composites import TYPES, accepted, arrivals
+from strategies.running import examples
+
+pytestmark = pytest.mark.spark
+
+DETECTIONS = 100
+STORIES = 6
+"""Random arrivals that are told one after another."""
+
+
+def draw() -> tuple[list[Composite], list[list[Moment]]]:
+    found: list[Composite] = []
+    stories: list[list[Moment]] = []
+
+    @examples(DETECTIONS)
+    @given(accepted(blocks=True), arrivals())
+    def look(c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]) -> None:
+        found.append(c)
+        stories.append(world[1])
+
+    look()
+    longest = sorted(stories, key=len, reverse=True)
+    return found, longest[:STORIES]
+
+
+class Story:
+    """A domain in which events and promises arrive, and what the reference is told of them."""
+
+    STREAMS = ("s1", "s2", "s3")
+
+    def __init__(self, directory: Path) -> None:
+        self.domain = Domain.create(directory)
+        self.signals = self.domain.signals
+        self.publisher = LocalPublisher(self.domain, advertise=False)
+        self.moments: list[Moment] = []
+        self.horizons = dict.fromkeys(self.STREAMS, EPOCH)
+        self.clock = EPOCH
+        self.versions: list[int] = []
+        everyone = frozenset({Action.SUBSCRIBE, Action.PUBLISH})
+        self.commit(
+            *(DeclarePrincipal(who) for who in ("owner", "ann", "bob")),
+            *(DeclareType(replace(type, times=Times(stated=True))) for type in TYPES),
+            AddRule(Rule("ann", "ann", everyone, "lab.*")),
+            AddRule(Rule("bob", "bob", everyone, "lab.*")),
+        )
+        for stream in self.STREAMS:
+            self.publisher.hold(stream)
+
+    def commit(self, *changes: Any) -> int:
+        return self.domain.commit(Batch(ADMINISTRATOR, changes))
+
+    def arrive(self, moment: Moment, after: Any) -> None:
+        self.clock = max(self.clock, moment.clock)
+        for one in moment.occurrences:
+            time = EPOCH + (one.time - EPOCH) + after
+            if time < self.horizons[one.stream]:
+                continue
+            draft = Draft(f"e{len(self.moments)}", "bob", one.types[0], one.values, time=time.isoformat())
+            stored = self.publisher.publish(draft, stream=one.stream, now=self.clock)
+            seen = replace(one, time=time, seq=stored.seq, state=self.domain.ledger.state(stored.version))
+            self.told(seen)
+        for stream, promised in sorted(moment.horizons.items()):
+            horizon = promised + after
+            if horizon > self.horizons[stream]:
+                self.domain.log.promise_stream(stream, micros(horizon), micros(self.clock))
+                self.horizons[stream] = horizon
+                self.told()
+
+    def told(self, *occurrences: Occurrence) -> None:
+        self.moments.append(Moment(occurrences, dict(self.horizons), self.clock))
+
+
+def signals_of(store: DeliveryStore) -> dict[int, list[Signal]]:
+    found: dict[int, list[Signal]] = {}
+    for blob in store.blobs(SIGNALS):
+        assert blob.blob is not None
+        for one in stored_signals(blob.blob):
+            found.setdefault(one.row.subscription, []).append(Signal(one.row.time, one.row.environment))
+    return found
+
+
+def test_spark_signals_exactly_what_the_reference_does(spark: Any, tmp_path: Path) -> None:
+    composites, stories = draw()
+    story = Story(tmp_path / "domain")
+    facts = {stream: SourceFacts() for stream in story.STREAMS}
+    spans: list[list[int | None]] = []  # from which moment on a detection sees events, and until which it counts
+    query = story.domain.detecting(spark)
+
+    def make(c: Composite, number: int, *, history: bool) -> None:
+        detection = Detection("...", c, {}, EPOCH)
+        story.commit(Subscribe(Subscription(f"d{number}", "ann", SIGNAL, history=history, detection=detection)))
+        spans.append([0 if history else len(story.moments), None])
+
+    third = len(composites) // 3
+    for number, c in enumerate(composites[:third]):
+        make(c, number, history=bool(number % 2))
+    for number, moments in enumerate(stories):
+        after = 40 * number * (EPOCH.resolution * 1_000_000)
+        if number == len(stories) // 2:
+            query.start(until_empty=True, limit=20).awaitTermination()
+            for late, c in enumerate(composites[third:], third):
+                make(c, late, history=bool(late % 2))
+            for ended in range(0, third, 3):
+                story.commit(Unsubscribe(f"d{ended}"))
+                spans[ended][1] = len(story.moments)
+        for moment in moments:
+            story.arrive(moment, after)
+    for point in DETECTION_POINTS:  # each strikes once, and what was under way is done again
+        story.domain.paths.fault.write_text(point)
+        with pytest.raises(StreamingQueryException):
+            query.start(until_empty=True, limit=30).awaitTermination()
+        assert not story.domain.paths.fault.exists()
+    query.start(until_empty=True, limit=30).awaitTermination()
+    told = signals_of(story.signals)
+    for number, (c, (begin, end)) in enumerate(zip(composites, spans, strict=True)):
+        assert begin is not None
+        unseen = [replace(moment, occurrences=()) for moment in story.moments[:begin]]
+        moments = [*unseen, *story.moments[begin:end]]
+        expected = reference(c, EPOCH, (), moments, facts)
+        mine = told.get(number, [])
+        assert len(set(mine)) == len(mine), c
+        assert set(mine) == (expected[-1] if expected else set()), (number, c, begin, end)
+    assert sum(map(len, told.values())) > len(composites) / 4
