@@ -54,6 +54,8 @@ KNOWN: dict[str, list[Any]] = {
     "extends": [SALE],
     "who": ["anna", "staff"],
     "attributes": [{"amount": "float"}, {}],
+    "expression": ["$Sale(i, a, t, r, n); Return(i, *, *, *, *)", "AbsTime(5)", "Sale(i, a, *, *, *) - Sale(i)"],
+    "bind": [{}, {"i": "tea"}, {"i": 1}],
 }
 """What gets past the first check of a request, for some of them."""
 KEPT = (SALE, MINE)

@@ -134,6 +134,7 @@ def test_one_process_may_have_several() -> None:
         (NodeFacts(free_bytes=NO_BYTES - 1), Status.FAILING, "full"),
         (NodeFacts(free_bytes=LOW_BYTES - 1), Status.DEGRADED, "nearly full"),
         (NodeFacts(lag={"a": 5}, waiting=STALL_SECONDS + 1), Status.DEGRADED, "5 events wait"),
+        (NodeFacts(undetected={"a": 7}, undetected_for=STALL_SECONDS + 1), Status.DEGRADED, "detections come late: 7"),
         (
             NodeFacts(lag={"a": 5}, waiting=STALL_SECONDS + 1, since_batch=STALL_SECONDS + 1),
             Status.DEGRADED,
