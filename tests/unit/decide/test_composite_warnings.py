@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import random
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.strategies import composites
 from tests.strategies.composites import SILLY, STATE, event, seconds
 
@@ -11,6 +15,7 @@ from headgate.decide.blocks import Moment, SourceFacts, detect
 from headgate.decide.composite import Complete, signals
 from headgate.decide.composite_check import Resolved, resolve
 from headgate.lang.composite import parse_composite
+from headgate.model import composite as model
 from headgate.model.composite import Composite
 from headgate.model.values import EPOCH, Value
 
@@ -122,6 +127,31 @@ def test_what_can_never_signal_has_no_meaning(c: Composite, world: tuple[dict[st
 def test_what_can_never_signal_never_does(c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]) -> None:
     if resolve(c, STATE).never:
         assert detect(c, EPOCH, (), world[1], world[0])[-1] == frozenset()
+
+
+def likely(c: Composite, chance: random.Random) -> Composite:
+    """The same with probabilities, where clocks may be wrong; below `$` they stay out."""
+    match c:
+        case model.Sequence(left, right) | model.Without(left, right):
+            asked = chance.choice([None, 0.1, 0.9])
+            return replace(c, left=likely(left, chance), right=likely(right, chance), probability=asked)
+        case model.Either(left, right):
+            return model.Either(likely(left, chance), likely(right, chance))
+        case _:
+            return c
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    composites.accepted(blocks=False, sides=SILLY), composites.arrivals(), st.randoms(use_true_random=False)
+)  # fmt: skip
+def test_nor_does_it_where_clocks_are_wrong(
+    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]], chance: random.Random
+) -> None:
+    c = likely(c, chance)
+    if resolve(c, STATE).never:
+        streams = {name: replace(facts, error=2.0) for name, facts in world[0].items()}
+        assert detect(c, EPOCH, (), world[1], streams)[-1] == frozenset()
 
 
 def test_a_row_that_is_there_is_not_killed_by_a_tie() -> None:
