@@ -272,7 +272,6 @@ class Housekeeper:
             held = {one.holder for one in made.held if one.holder != PIPELINE}
             self.chores = replace(self.chores, holders=len(held))
             if not made.trims:
-                self._domain.log.trim_promises(self._domain.log.passed_promise())
                 return
             apply(made, self._domain.log, self._domain.store, self._domain.signals)
             removed = sum(trim.bytes for trim in made.trims)

@@ -239,4 +239,4 @@ def apply(plan: RetentionPlan, log: EventLog, store: DeliveryStore, signals: Del
     for trim in plan.trims:
         files[trim.where].trim(trim.stream, trim.through)
     if any(trim.where is Where.LOG for trim in plan.trims):
-        log.trim_promises(log.newest()[1])  # those from before the oldest append that is left
+        log.trim_promises(log.passed_promise())  # those that whoever has read what is gone has read too
