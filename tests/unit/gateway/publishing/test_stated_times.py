@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from headgate.cli.main import app
 from headgate.client import connect
 from headgate.model.changes import DeclareType, Subscribe, Unsubscribe
 from headgate.model.composite import NullEvent
@@ -178,3 +181,29 @@ def test_a_gateway_promises_its_clock_while_there_are_detections(shop: Served) -
         begun = log.promised("gateway-1")
         eventually(lambda begun=begun: log.promised("gateway-1") > begun)  # type: ignore[misc]
     shop.commit(Unsubscribe("d"), author="anna")
+
+
+def test_the_command_line_states_times_and_promises(shop: Served, tmp_path: Path) -> None:
+    key, until = tmp_path / "till.pem", now()
+    shop.keys["till"].save(key)
+    at = ["--node", f"http://127.0.0.1:{shop.port}", "--key", str(key), "--broker", shop.gateway.broker.public.did]
+
+    def run(*words: str, input: bytes | None = None) -> tuple[int, str]:
+        told = CliRunner().invoke(app, [*words, *at], input=input)
+        return told.exit_code, told.output
+
+    assert run("heartbeat", SEEN, "--until", render_timestamp(until)) == (
+        0, f"promised {SEEN} until {render_timestamp(until)}\n"
+    )  # fmt: skip
+    assert run("heartbeat", SEEN, "--until", "2001-01-01T00:00:00Z")[1].startswith("promised before")
+    assert run("publish", SEEN, "who=ann", "--id", "c1", "--time", render_timestamp(until)) == (0, "accepted c1\n")
+    code, said = run("publish", SEEN, "who=ann", "--time", "2001-01-01T00:00:00Z")
+    assert (code, "below-horizon" in said) == (1, True)
+    assert run("publish", SALE, "item=tea", "--time", "2001-01-01T00:00:00Z")[0] != 0
+    lines = b'{"who": "a", "time": "%s"}\n{"who": "b"}\n{"who": "c", "time": "2001-01-01T00:00:00Z"}\n{"time": 5}\n'
+    code, said = run("publish", SEEN, "--from", "-", input=lines % render_timestamp(until).encode())
+    assert (code, "2 accepted" in said, "below-horizon" in said, "is no time" in said) == (1, True, True, True)
+    file = tmp_path / "seen.csv"
+    file.write_text(f"who,seen\na,{render_timestamp(until)}\nb,\n")
+    code, said = run("publish", SEEN, "--from", str(file), "--time-column", "seen")
+    assert (code, "2 accepted" in said) == (0, True), said
