@@ -11,7 +11,7 @@ Leaves out: arrivals, horizons and the order in which things are done, which are
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
@@ -47,6 +47,8 @@ class TemplateWaits:
     literals: tuple[tuple[str, Value], ...]
     free: tuple[tuple[str, str], ...]
     """The other variables, with their attributes."""
+    is_own: Callable[[Occurrence], bool] | None = None
+    """Which events are for this machine, where another shard has the others."""
     beads: dict[tuple[Value, ...], dict[int, TemplateBead]] = field(default_factory=dict)
     kept: dict[tuple[Value, ...], list[Occurrence]] = field(default_factory=dict)
 
@@ -63,6 +65,8 @@ class TemplateWaits:
 
     def key(self, one: Occurrence) -> tuple[Value, ...] | None:
         """Under which values an event is looked up; None if it cannot match."""
+        if self.is_own is not None and not self.is_own(one):
+            return None
         values = one.values
         for attribute, literal in self.literals:
             if compare("=", literal, values.get(attribute)) is not True:

@@ -22,6 +22,7 @@ from headgate.model.state import State
 from headgate.pipeline.detect.beads import EventPlace, contributors
 from headgate.pipeline.detect.machine import Machine
 from headgate.pipeline.detect.plans import DetectionPlan
+from headgate.pipeline.detect.routing import keep_to
 from headgate.pipeline.detect.sources import Arrival, SourcePromises, TypeTimes
 
 ShardKey: TypeAlias = tuple[int, int]
@@ -213,6 +214,7 @@ class Bucket:
         if machine is None:
             plan = self._plan_of(key[0])
             machine = Machine(plan.composite, plan.start, plan.env, self.sources.view(plan.types), plan.tables)
+            keep_to(machine, plan.routing, key[1])
             saved = self._shards.get(key)
             if saved is not None:
                 machine.restore(saved, self._state_at)

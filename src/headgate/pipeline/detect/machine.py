@@ -198,6 +198,10 @@ class Machine:
         waiting = self._kept or self._rows or self._given or self._prunable or self._clocks or any(self.wakes())
         return not waiting and self._started and self.beads == self._first_beads
 
+    def templates(self) -> Iterable[TemplateWaits]:
+        """The templates of its expression."""
+        return self._waits.values()
+
     # -- as bytes ---------------------------------------------------------------------------------------------
 
     def saved(self) -> bytes:

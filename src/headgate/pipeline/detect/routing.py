@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -18,12 +19,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.decide.composite import Occurrence
 from headgate.model import composite as model
 from headgate.model.composite import Composite, Template
 from headgate.model.expressions import Variable
 from headgate.model.values import Value, micros
 from headgate.pipeline.detect.beads import TemplateWaits, compiled
-from headgate.pipeline.detect.machine import without_aggregates
+from headgate.pipeline.detect.machine import Machine, without_aggregates
 
 SHARDS: Final = 256
 """Of a detection whose events all go by one variable."""
@@ -46,6 +48,8 @@ class Routing:
 
     shards: int
     routes: tuple[Route, ...]
+    variable: str = ""
+    """By whose values it is cut."""
 
     @property
     def is_cut(self) -> bool:
@@ -71,8 +75,23 @@ def routing(c: Composite, bound: Iterable[str], keys: Mapping[str, tuple[str, ..
         led = all(way.attribute for way, one in zip(ways, every, strict=True) if _is_among(one.template, leading))
         if led and lost < fewest:
             fewest = lost
-            best = Routing(FEW_SHARDS if lost else SHARDS, tuple(dict.fromkeys(ways)))
+            best = Routing(FEW_SHARDS if lost else SHARDS, tuple(dict.fromkeys(ways)), name)
     return best
+
+
+def keep_to(machine: Machine, routing: Routing, shard: int) -> Machine:
+    """Have a machine begin with the values of its own shard alone, whatever else it is shown."""
+    leading = _leading(machine.composite) or []
+    for waits in machine.templates():
+        if routing.is_cut and _is_among(waits.template, leading):
+            attribute = next(a for n, a in _variables(waits.template) if n == routing.variable)
+            waits.is_own = partial(_is_in_shard, attribute, routing.shards, shard)
+    return machine
+
+
+def _is_in_shard(attribute: str, shards: int, shard: int, one: Occurrence) -> bool:
+    value = one.values.get(attribute)
+    return value is not None and shard_of(value, shards) == shard
 
 
 def _leading(c: Composite) -> list[Template] | None:

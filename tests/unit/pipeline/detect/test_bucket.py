@@ -124,7 +124,25 @@ def test_shards_signal_what_one_machine_does_at_every_record(
     alone = Machine(c, EPOCH, (), Horizons({stream: SourceFacts() for stream in streams}), TABLES)
     for moment, signals in zip(moments, run(plan, moments, streams, cuts), strict=True):
         expected = {Signal(*signal): tuple(beads.contributors(signal.because)) for signal in alone.arrive(moment)}
+        told = [Signal(one.time, one.environment) for one in signals]
+        assert len(told) == len(expected), (c, plan.routing)
         assert {Signal(one.time, one.environment): one.contributors for one in signals} == expected, (c, plan.routing)
+
+
+@pytest.mark.parametrize(
+    "text", ["$C(x, y); C(y, z)", "$A(x); A(y) {y > x}", "$C(x, *) | $C(*, x)", "$C(x, *); C(*, x)"]
+)
+def test_what_goes_to_several_shards_begins_in_one(text: str) -> None:
+    plan = planned(resolved(text))
+    name = "A" if "A" in text else "C"
+    events = [event(name, n, *((n % 4, n % 3) if name == "C" else (n,)), seq=n) for n in range(1, 9)]
+    moments = [Moment((one,), {}) for one in events] + [Moment((), {"main": seconds(99)})]
+    alone = Machine(plan.composite, EPOCH, (), Horizons({"main": SourceFacts()}), TABLES)
+    expected = sorted(Signal(*signal) for moment in moments for signal in alone.arrive(moment))
+    told = [one for here in run(plan, moments, ["main"], {3}) for one in here]
+    assert plan.routing.is_cut
+    assert expected
+    assert sorted(Signal(one.time, one.environment) for one in told) == expected
 
 
 @pytest.mark.parametrize(
