@@ -35,7 +35,7 @@ def test_signals_come_as_they_are_certain_and_none_is_lost_or_repeated(node: Nod
         assert not [one for one in ann.detections() if one.id != f"rises-{tag}"]
         explained = ann.why_signalled(f"rises-{tag}", third.position)
         assert len(explained["contributors"]) == 2
-        rises.acknowledge(third)
+        rises.ack()
         rises.close()
         again = ann.resume(f"rises-{tag}")
         sell(till, tag, [5.0])
