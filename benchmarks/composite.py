@@ -9,32 +9,52 @@ the same run, is Esper with `every a=A -> (b=B(x=a.x) and not C(x=a.x))`, a proc
 Esper leaves out: occurrence times and horizons (it goes by arrival, so events that come late are misjudged, and a claim
 of absence waits for nobody), views, versions, what a signal came from, limits, and state that survives the process. It
 matches once for each A, where one signal of Headgate stands for all that are alike; taken once, both must be the same.
+
+On Spark the same events are in a log, with their times stated by their publisher, and everything is done: the detection
+query reads the log, decides what the principal sees, runs the machines on Spark's state and stores the signals. Beside
+it, in turn, Spark's own count of those views in windows of 60 s by x: the same source, the same deciding, a native
+stateful operator, and a sink that drops what it gets. Both begin with nothing and catch up with the whole log.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark.sql import functions
 
 from benchmarks.measure import console, report, report_ratio, seconds
 from benchmarks.peers import archives
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.decide.blocks import Moment, SourceFacts
 from headgate.decide.composite import FOREVER, Occurrence
 from headgate.decide.composite_check import resolve
 from headgate.lang.composite import parse_composite
-from headgate.model.state import State
-from headgate.model.types import Catalog, EventType
-from headgate.model.values import EPOCH, Kind
+from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, Subscribe
+from headgate.model.rights import Action, Detection, Rule, Subscription
+from headgate.model.state import ADMINISTRATOR, State
+from headgate.model.types import SIGNAL, Catalog, EventType, Times
+from headgate.model.values import EPOCH, Kind, micros
+from headgate.node.domain import Domain
+from headgate.pipeline import DETECTION_SOURCE, SIGNALS
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.detect.machine import Horizons, Machine
+from headgate.pipeline.detect.signals import stored_signals
+from headgate.pipeline.spark.decider import portions
+from headgate.pipeline.spark.detecting import DetectionQuery
+from headgate.pipeline.spark.detection_workers import know
+from headgate.pipeline.spark.session import spark
 
 EXPRESSION = "$A(x); B(x) - C(x)"
 EVENTS = 1_000_000
@@ -43,6 +63,7 @@ APPEND = 1_000
 """Events that arrive at one moment."""
 ROUNDS = 3
 WARM_UP = 2
+SPARK_ROUNDS = 2
 STREAM = "main"
 TYPES = ("A", "B", "C")
 MILLISECOND = timedelta(milliseconds=1)
@@ -71,6 +92,113 @@ def run() -> None:
     report_ratio(
         "composite events, machine in one process over Esper", rates["machine"], rates["Esper"], None, "higher"
     )
+    on_spark(workload, signals)
+
+
+# -- on Spark -----------------------------------------------------------------------------------------------------
+
+
+def on_spark(workload: Workload, expected: set[Match]) -> None:
+    """The detection query beside Spark's own count of the same views."""
+    with tempfile.TemporaryDirectory() as name:
+        domain = stored(workload, Path(name) / "domain")
+        session = spark(memory="4g")
+        found: dict[str, list[float]] = {"detection": [], "count": []}
+        for number in range(SPARK_ROUNDS + 1):
+            signals = DeliveryStore.create(Path(name) / f"signals-{number}.db")
+            query = DetectionQuery(session, domain.paths, signals)
+            took = (
+                seconds(query.catch_up),
+                seconds(lambda number=number: count(session, domain, Path(name) / f"c{number}")),
+            )  # type: ignore[misc]
+            if matched(signals) != expected:
+                raise RuntimeError("the query on Spark and the machine do not find the same")
+            signals.close()
+            shutil.rmtree(domain.paths.detections)
+            if number:  # the first warms up
+                for what, one in zip(found, took, strict=True):
+                    found[what].append(EVENTS / one)
+    for what, rates in found.items():
+        spread = (max(rates) - min(rates)) / 2
+        report(f"composite events on Spark, {what}, events/s", sorted(rates)[len(rates) // 2], None, "higher", spread)
+    report_ratio(
+        "composite events, detection over Spark's own count in windows",
+        found["detection"],
+        found["count"],
+        0.3,
+        "higher",
+    )
+
+
+def stored(workload: Workload, directory: Path) -> Domain:
+    """A domain with the events in its log, and a detection of ann's."""
+    domain = Domain.create(directory)
+    types = [replace(type, times=Times(stated=True)) for type in workload.state.types.values()]
+    every = frozenset({Action.SUBSCRIBE, Action.PUBLISH})
+    detection = Detection(EXPRESSION, parse_composite(EXPRESSION), {}, EPOCH)
+    domain.commit(
+        Batch(
+            ADMINISTRATOR,
+            (
+                *(DeclarePrincipal(who) for who in ("owner", "ann")),
+                *map(DeclareType, types),
+                AddRule(Rule("all", "ann", every, "bench.*")),
+                Subscribe(Subscription("pattern", "ann", SIGNAL, detection=detection)),
+            ),
+        )
+    )
+    publisher = LocalPublisher(domain, advertise=False, window=0.0)
+    names = np.array([f"bench.{name}" for name in TYPES])
+    for at in range(0, EVENTS, APPEND):
+        rows = slice(at, at + APPEND)
+        table = pa.table(
+            {
+                "id": [f"e{n}" for n in range(at, at + APPEND)],
+                "type": names[workload.types[rows]],
+                "x": workload.xs[rows].astype(np.int64),
+                "time": pa.array((np.arange(at, at + APPEND) + 1) * 1_000, pa.timestamp("us", "UTC")),
+            }
+        )
+        publisher.publish_table("ann", table, stream=STREAM, now=EPOCH)
+        domain.log.promise_stream(STREAM, (at + APPEND) * 1_000, 0)
+    domain.log.promise_stream(STREAM, micros(FOREVER), 0)
+    return domain
+
+
+def matched(signals: DeliveryStore) -> set[Match]:
+    """What is in a store of signals."""
+    every = (one.row for blob in signals.blobs(SIGNALS) for one in stored_signals(blob.blob or b""))
+    return {(dict(row.environment)["x"], (row.time - EPOCH) // MILLISECOND - 1) for row in every}  # type: ignore[misc]
+
+
+def count(session: Any, domain: Domain, checkpoint: Path) -> None:
+    """Spark's own count of what ann sees, by x in windows of 60 s."""
+    directory = str(domain.paths.directory)
+    stream = session.readStream.format(DETECTION_SOURCE).options(directory=directory, parallel="2").load()
+    views = stream.mapInArrow(seen(directory), "time timestamp, x bigint").withWatermark("time", "0 seconds")
+    counted = views.groupBy(functions.window("time", "60 seconds"), "x").count()
+    writer = counted.writeStream.format("noop").outputMode("update").option("checkpointLocation", str(checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+
+
+def seen(directory: str) -> Any:
+    """The function for `mapInArrow`: what the detection sees, as rows that Spark knows."""
+
+    def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known = know(directory)
+        for appends, window in portions(rows):
+            if appends[0].stream == "":
+                continue
+            matcher, events, matches = known.matched(appends, window)
+            slot = matcher.index.types.layouts[0]["x"].slot.column
+            taken = events.table.select(["occurred", slot]).take(pa.array(matches.events)).combine_chunks()
+            arrays = [
+                taken.column(0).combine_chunks().cast(pa.timestamp("us", "UTC")),
+                taken.column(1).combine_chunks(),
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=["time", "x"])
+
+    return run
 
 
 # -- the workload -------------------------------------------------------------------------------------------------

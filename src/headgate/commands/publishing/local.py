@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 
+import pyarrow as pa
+
 from headgate.commands.publishing.promises import PromiseOutcome, heartbeat
 from headgate.commands.publishing.stream_writer import HEARTBEATS, WINDOW_SECONDS, Attempt, StreamWriter
-from headgate.commands.publishing.submissions import StoredAt, of_drafts
+from headgate.commands.publishing.submissions import StoredAt, SubmissionOutcome, of_drafts, of_table
 from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
@@ -87,6 +89,15 @@ class LocalPublisher:
         if not writer.holds_stream:
             writer.take()
         return heartbeat(writer, publisher, until, types)
+
+    def publish_table(
+        self, publisher: str, table: pa.Table, *, stream: str = "main", now: datetime | None = None
+    ) -> SubmissionOutcome:
+        """Admit events that are the rows of an Arrow table, and store those accepted."""
+        (outcome,) = self._writer(stream).write([Attempt(of_table(publisher, table, None))], now)
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def _writer(self, stream: str) -> StreamWriter:
         if stream not in self._writers:

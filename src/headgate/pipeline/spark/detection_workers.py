@@ -8,9 +8,11 @@ besides only saves it reading again what it wrote.
 
 from __future__ import annotations
 
+import gc
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -34,9 +36,9 @@ from headgate.pipeline.detect.sources import Arrival, SourcePromises, TypeTimes,
 from headgate.pipeline.detect.views import BUCKETS, arrived, bucket_of, routed
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.index.predicates import Sources
-from headgate.pipeline.log.codec import LogBatch, event_batch, records
+from headgate.pipeline.log.codec import EventBatch, LogBatch, event_batch, records
 from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.match import DecisionWindow, Matcher
+from headgate.pipeline.match import DecisionWindow, Matcher, Matches
 from headgate.pipeline.paths import Paths, strike
 from headgate.pipeline.spark.decider import make_matcher, portions
 from headgate.pipeline.spark.ledger_tail import LedgerTail
@@ -231,7 +233,7 @@ class _Told:
     closed: dict[int, int]
 
 
-class _Known:
+class KnownDetections:
     """The ledger as a worker follows it: detections by their numbers, and an index of them."""
 
     def __init__(self, paths: Paths) -> None:
@@ -252,12 +254,14 @@ class _Known:
             self._version = through
         return self._plans[number]
 
-    def matcher(self, since: int, through: int) -> Matcher:
-        """What decides events of versions `since` to `through`."""
-        index = self._builder.index(since, through)
+    def matched(self, appends: Sequence[LogBatch], window: DecisionWindow) -> tuple[Matcher, EventBatch, Matches]:
+        """What detections see of some appends."""
+        index = self._builder.index(min(one.version for one in appends), window.through)
         if self._matcher is None or self._matcher.index is not index:
             self._matcher = make_matcher(index)
-        return self._matcher
+        layouts = dict(zip(index.types.names, index.types.layouts, strict=True))
+        events = event_batch(appends, index.types.numbers, layouts, index.types.words)
+        return self._matcher, events, self._matcher.match(events, window)
 
     def state_at(self, version: int) -> Any:
         """The state at a version, which is read only if something of it is asked for."""
@@ -273,14 +277,14 @@ class _Known:
         return state
 
 
-_known: dict[str, _Known] = {}
+_known: dict[str, KnownDetections] = {}
 
 
-def _know(directory: str) -> _Known:
+def know(directory: str) -> KnownDetections:
     """What this worker knows of a domain."""
     if directory not in _known:
         _known.clear()
-        _known[directory] = _Known(Paths(Path(directory)))
+        _known[directory] = KnownDetections(Paths(Path(directory)))
     return _known[directory]
 
 
@@ -291,7 +295,7 @@ def router(directory: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
     """The function for `mapInArrow`: what the buckets get of some appends."""
 
     def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = _know(directory)
+        known = know(directory)
         for appends, window in portions(rows):
             if appends[0].stream == "":
                 blob = pickle.dumps(_facts(known, appends[0].blob, window), protocol=5)
@@ -310,7 +314,7 @@ def _rows(routed: Iterator[tuple[int, bool, bytes]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(kinds))
 
 
-def _facts(known: _Known, blob: bytes, window: DecisionWindow) -> _Told:
+def _facts(known: KnownDetections, blob: bytes, window: DecisionWindow) -> _Told:
     arrivals, earlier, reached = pickle.loads(blob)  # noqa: S301 - out of the source
     changes = known.ledger.detections(window.after, window.through)
     catalog = known.state(window.through).types
@@ -320,14 +324,10 @@ def _facts(known: _Known, blob: bytes, window: DecisionWindow) -> _Told:
     )  # fmt: skip
 
 
-def _route(known: _Known, appends: list[LogBatch], window: DecisionWindow) -> Iterator[tuple[int, bytes]]:
-    matcher = known.matcher(min(one.version for one in appends), window.through)
-    index = matcher.index
-    layouts = dict(zip(index.types.names, index.types.layouts, strict=True))
-    events = event_batch(appends, index.types.numbers, layouts, index.types.words)
-    matches = matcher.match(events, window)
+def _route(known: KnownDetections, appends: list[LogBatch], window: DecisionWindow) -> Iterator[tuple[int, bytes]]:
+    matcher, events, matches = known.matched(appends, window)
     catalog = known.state(window.through).types
-    yield from routed(appends, events, matches, index.types, catalog, known.plan_of)
+    yield from routed(appends, events, matches, matcher.index.types, catalog, known.plan_of)
 
 
 # -- state ------------------------------------------------------------------------------------------------------
@@ -354,6 +354,16 @@ _kept: OrderedDict[tuple[str, int], tuple[int, Bucket]] = OrderedDict()
 """Buckets of this worker as a micro-batch left them, by the state they are of, with how often that had changed."""
 
 
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Beads go when nothing refers to them; to look for cycles among so many would double the work."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 class BeadProcessor(StatefulProcessor):
     """Runs a bucket over the records of a micro-batch."""
 
@@ -367,7 +377,7 @@ class BeadProcessor(StatefulProcessor):
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
         """Everything of one micro-batch for one bucket."""
-        known = _know(self.directory)
+        known = know(self.directory)
         told: _Told | None = None
         new: dict[int, list[Any]] = {}
         blobs = []
@@ -383,13 +393,14 @@ class BeadProcessor(StatefulProcessor):
         mine = int(key[0])
         state, changes, bucket = self._restored(mine, known)
         strike(str(Paths(Path(self.directory)).fault), "detect-run")
-        for signal in self._run(bucket, mine, known, told, new):
-            row = SignalRow(signal.detection, signal.time, signal.environment, signal.contributors)
-            yield Row(
-                number=signal.arrival[0], promise=signal.arrival[1], subscription=signal.detection,
-                time=micros(signal.time), data=row.data, contributors=row.places, report=signal.report,
-            )  # fmt: skip
-        self._bucket.update((state, changes + 1, bucket.saved()))
+        with _uncollected():
+            for signal in self._run(bucket, mine, known, told, new):
+                row = SignalRow(signal.detection, signal.time, signal.environment, signal.contributors)
+                yield Row(
+                    number=signal.arrival[0], promise=signal.arrival[1], subscription=signal.detection,
+                    time=micros(signal.time), data=row.data, contributors=row.places, report=signal.report,
+                )  # fmt: skip
+            self._bucket.update((state, changes + 1, bucket.saved()))
         _kept[state, mine] = changes + 1, bucket
         bucket.forget(SHARDS_IN_MEMORY // BUCKETS)
         while len(_kept) > 4 * BUCKETS:
@@ -399,7 +410,7 @@ class BeadProcessor(StatefulProcessor):
             yield Row(number=0, promise=0, subscription=REACHED, time=0, data=reached, contributors="[]", report="")
 
     def _run(
-        self, bucket: Bucket, mine: int, known: _Known, told: _Told, new: dict[int, list[Any]]
+        self, bucket: Bucket, mine: int, known: KnownDetections, told: _Told, new: dict[int, list[Any]]
     ) -> Iterator[CertainSignal]:
         """Detections that ask for history go through the earlier records first, by themselves."""
         opened = [number for number in told.opened if self._is_here(known.plan_of(number), mine)]
@@ -420,7 +431,7 @@ class BeadProcessor(StatefulProcessor):
         """Does a detection begin in this bucket?"""
         return plan.routing.is_cut or bucket_of(plan.number, 0) == mine
 
-    def _restored(self, mine: int, known: _Known) -> tuple[str, int, Bucket]:
+    def _restored(self, mine: int, known: KnownDetections) -> tuple[str, int, Bucket]:
         saved = self._bucket.get()
         shards = _Shards(self._shards)
         if saved is None:
