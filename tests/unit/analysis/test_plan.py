@@ -78,8 +78,10 @@ def anew(state: State) -> State:
     changes += [DeclareRelation(name, name in state.open_names) for name in state.relations]
     changes += [AddRow(name, row) for name, rows in state.relations.items() for row in rows]
     changes += state.predicates.values()
-    for t in state.types.values():
-        changes.append(DeclareType(EventType(t.name, t.owner, t.attributes, t.parent, t.key, times=t.times)))  # noqa: PERF401
+    changes += [
+        DeclareType(EventType(t.name, t.owner, t.attributes, t.parent, t.key, times=t.times))
+        for t in state.types.values()
+    ]
     changes += [SetConnect(state.connect_open)]
     changes += [AddRule(rule) for rule in state.rules]
     return apply(State(), allowed(State(), Batch(ADMINISTRATOR, tuple(changes))))

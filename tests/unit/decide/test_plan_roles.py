@@ -66,7 +66,10 @@ def anew(state: State) -> State:
     changes += [AddMember(group, member) for group, members in state.groups.items() for member in members]
     changes += [DeclareRelation(name, name in state.open_names) for name in state.relations]
     changes += [AddRow(name, row) for name, rows in state.relations.items() for row in rows]
-    changes += [DeclareType(EventType(t.name, t.owner, t.attributes, t.parent, t.key)) for t in state.types.values()]
+    changes += [
+        DeclareType(EventType(t.name, t.owner, t.attributes, t.parent, t.key, times=t.times))
+        for t in state.types.values()
+    ]
     changes += [SetConnect(state.connect_open), *map(AddRule, rules)]
     changes += [SetRepresentative(one) for one in state.roles.representatives.values()]
     changes += [SetPeer(replace(one, heard=None, number=0)) for one in state.roles.peers.values()]
