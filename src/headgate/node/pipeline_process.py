@@ -192,8 +192,9 @@ def keep_queries(domain: Domain, session: Any, stop: threading.Event) -> int:
 
     def detect() -> None:
         ledger = LedgerTail(domain.paths.ledger)
-        while not ledger.detections() and not stop.wait(LOOK_SECONDS):
-            pass
+        seen, newest = 0, ledger.version
+        while not ledger.has_detection(seen, newest) and not stop.wait(LOOK_SECONDS):
+            seen, newest = newest, ledger.version
         ledger.close()
         if not stop.is_set():
             ended.append(Keeper("detections", lambda: domain.detecting(session).start(), session, stop).run())

@@ -40,6 +40,12 @@ class LedgerTail:
             )
             return bool(row.fetchone()[0])
 
+    def has_detection(self, after: int, through: int) -> bool:
+        """Did a detection begin in `(after, through]`?"""
+        asked = "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE from_version > ? AND from_version <= ? "
+        with failures(self.path):
+            return bool(self._db.execute(f"{asked} AND detection IS NOT NULL)", (after, through)).fetchone()[0])
+
     def detections(self) -> int:
         """How many detections are in force."""
         asked = "SELECT count(*) FROM subscriptions WHERE to_version IS NULL AND detection IS NOT NULL"
