@@ -1,10 +1,10 @@
 """The Spark session, what its exceptions say, and the classes that its JVM loads, kept in a file.
 
 Guarantees: one session a process, started when first asked for; small, quiet and local by default. Several queries may
-run in it at once. What the JVM and its workers write to standard error still arrives there, save one greeting that
-nothing can switch off. With the file of classes a session starts sooner and with two thirds of the work; without it
-everything is as it is with it. The file is for one Java and one PySpark, by its name, and Java passes over one that
-does not fit.
+run in it at once. What the JVM and its workers write to standard error still arrives there, save a greeting and some
+chatter that nothing can switch off. With the file of classes a session starts sooner and with two thirds of the work;
+without it everything is as it is with it. The file is for one Java and one PySpark, by its name, and Java passes over
+one that does not fit.
 
     python -m headgate.pipeline.spark.session      make the file, unless it is there
 """
@@ -48,6 +48,9 @@ _LOGGING = Path(__file__).parent / "log4j2.properties"
 
 _GREETING = b"WARNING: Using incubator modules: jdk.incubator.vector"
 """Spark always asks Java for this module, and Java always says so, before any setting of either is read."""
+
+_CHATTER = b"Streaming TransformWithStateInPandas Python worker"
+"""What PySpark prints, with an empty line after it, at every step of starting a query with state."""
 
 
 def check_java() -> str:
@@ -182,8 +185,10 @@ def _standard_error() -> Iterator[int]:
 
 def _pass_on(reading: int) -> None:
     with os.fdopen(reading, "rb") as lines:
+        chatting = False
         for line in lines:
-            if line.rstrip() != _GREETING:
+            chatting = _CHATTER in line or (chatting and not line.strip())
+            if line.rstrip() != _GREETING and not chatting:
                 os.write(2, line)
 
 
