@@ -54,6 +54,8 @@ def routed(
     appends: Sequence[LogBatch], events: EventBatch, matches: Matches, types: Types, catalog: Catalog, plan_of: PlanOf
 ) -> Iterator[tuple[int, bytes]]:
     """What each bucket gets of some appends."""
+    if not len(matches.events):
+        return
     which, shards = _shards(events, matches, types, plan_of)
     buckets = (matches.subscriptions[which].astype(np.int64) + shards) % BUCKETS
     order = np.argsort(buckets, kind="stable")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +23,8 @@ from headgate.pipeline.detect.machine import Horizons, Machine
 from headgate.pipeline.detect.plans import DetectionPlan
 from headgate.pipeline.detect.routing import SHARDS, Route, Routing, routing, shard_of, shards_for
 from headgate.pipeline.detect.sources import Arrival, SourcePromises, times_of
+from headgate.pipeline.detect.views import routed
+from headgate.pipeline.match import Matches
 
 BUCKETS = 3
 NUMBER = 7
@@ -192,3 +195,10 @@ def test_a_shard_in_which_nothing_is_under_way_is_not_kept() -> None:
     assert [(one.time, one.arrival) for one in told] == [(seconds(2), (3, 0))]
     assert [place.seq for place in told[0].contributors] == [1, 2]
     assert not kept
+
+
+def test_what_no_detection_sees_goes_nowhere() -> None:
+    nothing = np.zeros(0, np.int64)
+    none: Any = Matches(nothing, nothing.astype(np.int32), np.zeros((0, 1), np.uint64), nothing)
+    missing: Any = None
+    assert list(routed([], missing, none, missing, missing, missing)) == []
