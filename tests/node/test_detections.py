@@ -13,6 +13,9 @@ from node.world import CARD, WAIT
 
 pytestmark = pytest.mark.spark
 
+PATIENCE = 4 * WAIT
+"""Seconds: the query of detections starts with the first of them, and takes its time on a busy machine."""
+
 
 def sell(till: Client, tag: str, amounts: Iterable[float]) -> None:
     """One sale after another, each at a time of its own."""
@@ -25,11 +28,11 @@ def test_signals_come_as_they_are_certain_and_none_is_lost_or_repeated(node: Nod
     with node.client("till") as till, node.client("ann") as ann:
         rises = ann.detect(f"$Sale('{tag}', a, *); Sale('{tag}', b, *) {{b > a}}", id=f"rises-{tag}")
         sell(till, tag, [1.0, 2.0, 5_000.0, 3.0])  # ann may not see sales of 1,000 and more
-        first = [rises.next(WAIT) for _ in range(2)]
+        first = [rises.next(PATIENCE) for _ in range(2)]
         assert [signal and dict(signal.bindings) for signal in first] == [{"a": 1.0, "b": 2.0}, {"a": 2.0, "b": 3.0}]
         node.kill("pipeline")
         sell(till, tag, [4.0])
-        third = rises.next(WAIT)
+        third = rises.next(PATIENCE)
         assert third is not None
         assert dict(third.bindings) == {"a": 3.0, "b": 4.0}
         assert not [one for one in ann.detections() if one.id != f"rises-{tag}"]
@@ -39,7 +42,7 @@ def test_signals_come_as_they_are_certain_and_none_is_lost_or_repeated(node: Nod
         rises.close()
         again = ann.resume(f"rises-{tag}")
         sell(till, tag, [5.0])
-        fourth = again.next(WAIT)
+        fourth = again.next(PATIENCE)
         assert fourth is not None
         assert dict(fourth.bindings) == {"a": 4.0, "b": 5.0}
         again.close()
@@ -48,5 +51,5 @@ def test_signals_come_as_they_are_certain_and_none_is_lost_or_repeated(node: Nod
     # The same over history, on the command line: as if it had been there from the start.
     expression = f"$Sale('{tag}', a, *); Sale('{tag}', b, *) {{b > a}}"
     who = ("--as", "ann", "--domain", node.directory, "--json")
-    told = lines(run("detect", expression, *who, "--from", "start", "--count", "4", timeout=WAIT).stdout)
+    told = lines(run("detect", expression, *who, "--from", "start", "--count", "4", timeout=PATIENCE).stdout)
     assert [one["data"] for one in told] == [{"a": n, "b": n + 1} for n in (1.0, 2.0, 3.0, 4.0)]
