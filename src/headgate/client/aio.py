@@ -340,7 +340,7 @@ class Client:
         *,
         bind: Mapping[str, Any] | None = None,
         id: str | None = None,
-        history: bool | datetime = False,
+        from_: Start = "now",
         temporary: bool = False,
         requires: str | None = None,
         counting: Sequence[str] | None = None,
@@ -349,14 +349,13 @@ class Client:
     ) -> Detection:
         """Detect a composite event, such as `"$Alarm(r); Seen(b, r) - AllClear(r)"`, and read its signals.
 
-        `bind` gives variables values from the start. It begins now or, with `history`, at the first event that is
-        there, or at a time. The rest is as in `subscribe`: the same again reads on after what was acknowledged.
+        `bind` gives variables values from the start. The rest is as in `subscribe`: it begins now, or looks at earlier
+        events too, and the same again reads on after what was acknowledged.
         What is wrong with an expression is raised as `BadExpression`, whose `place` is its line and column.
         """
         chosen = f"t-{uuid4().hex}" if id is None else id
         path = "/v1/detections", chosen
-        begin = _since(history) if isinstance(history, datetime) else "start" if history else "now"
-        body = {"expression": expression, "bind": _bound(bind or {}), "from": begin, "temporary": temporary}
+        body = {"expression": expression, "bind": _bound(bind or {}), "from": _since(from_), "temporary": temporary}
         body |= {"requires": requires, "with": listed(counting)}
         make = partial(self._session.ask, wire.DetectionAnswer, "PUT", *path, body=body)
         await make()

@@ -76,12 +76,16 @@ def test_a_temporary_detection_ends_with_its_reader(client: Client, shop: Served
     eventually(lambda: client.detections() == [])
 
 
-def test_history_is_asked_for_by_a_time_or_as_a_whole(client: Client) -> None:
+def test_history_is_asked_for_by_a_time_a_version_or_as_a_whole(client: Client) -> None:
     since = datetime(2026, 1, 1, 9, tzinfo=UTC)
-    client.detect(BOTH, id="since", history=since).close()
-    client.detect(BOTH, id="whole", history=True).close()
+    client.detect(BOTH, id="since", from_=since).close()
+    client.detect(BOTH, id="version", from_=3).close()
+    client.detect(BOTH, id="whole", from_="start").close()
+    begun = datetime(1970, 1, 1, tzinfo=UTC)
     starts = {one.id: one.start for one in client.detections()}
-    assert starts == {"since": since, "whole": datetime(1970, 1, 1, tzinfo=UTC)}
+    assert starts == {"since": since, "version": begun, "whole": begun}
+    told = {one.id: one.from_ for one in client.detections()}
+    assert told == {"since": {"time": "2026-01-01T09:00:00Z"}, "version": {"version": 3}, "whole": "start"}
     with pytest.raises(AlreadyExists):
         client.detect(BOTH, id="since")
     for id in starts:
@@ -151,13 +155,21 @@ def test_signals_are_printed(client: Client, shop: Served, key: Path) -> None:
     client.unsubscribe("shown")
 
 
+def test_a_detection_begins_at_a_version(client: Client, shop: Served, key: Path) -> None:
+    client.detect(BOTH, id="since", from_=3).close()
+    shop.signal("anna", "since", (3, {"n": 1}))
+    done = detect(shop, key, BOTH, "--id", "since", "--from", "version:3", "--count", "1")
+    assert (done.exit_code, done.output) == (0, "1970-01-01 00:00:03.000  n 1\n")
+    client.unsubscribe("since")
+
+
 def test_what_is_wrong_with_an_expression_is_told_with_its_place(shop: Served, key: Path) -> None:
     wrong = detect(shop, key, "$Sale(i, a); Gone(i)")
     assert wrong.exit_code == 2
     assert "line 1, column 14" in wrong.output
 
 
-@pytest.mark.parametrize("args", [("null", "--bind", "x"), ("null", "--from", "version:3"), ("null", "--from", "then")])
+@pytest.mark.parametrize("args", [("null", "--bind", "x"), ("null", "--from", "version:x"), ("null", "--from", "then")])
 def test_options_that_say_nothing_are_refused(shop: Served, key: Path, args: tuple[str, ...]) -> None:
     assert detect(shop, key, *args).exit_code == 2
 

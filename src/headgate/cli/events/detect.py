@@ -8,14 +8,21 @@ none is a bare word but `null`.
 from __future__ import annotations
 
 import json as json_
-from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from headgate.cli.events.subscribe import CountOption, RequiresOption, ending_quietly, place_of, print_all, values
+from headgate.cli.events.subscribe import (
+    CountOption,
+    FromOption,
+    RequiresOption,
+    ending_quietly,
+    place_of,
+    print_all,
+    values,
+)
 from headgate.cli.policy.detect_check import check
 from headgate.cli.shared.common import group
 from headgate.cli.shared.connection import PresentingConnection
@@ -31,14 +38,13 @@ BindOption = Annotated[
     option("--bind NAME=VALUE", "The value of a variable from the start: a number, true, false or text; repeatable."),
 ]
 IdOption = Annotated[str | None, option("--id ID", "Keep the detection under this name and resume it next time.")]
-BeginOption = Annotated[str, option("--from PLACE", "now, start or time:2026-01-01T09:00:00Z.")]
 
 
 def run(
     expression: ExpressionArgument,
     bind: BindOption = None,
     id: IdOption = None,
-    from_: BeginOption = "now",
+    from_: FromOption = "now",
     count: CountOption = None,
     requires: RequiresOption = None,
     json: Annotated[bool, option("--json", "One CloudEvent a line, as JSON.")] = False,
@@ -58,15 +64,12 @@ def run(
     `headgate detect 'count ($Sale(i, a) - Closed())' --count 1 --json --as ann | jq .data`
     """
     begin = place_of(from_, "--from")
-    if isinstance(begin, int):
-        raise typer.BadParameter("--from is now, start or time:2026-01-01T09:00:00Z")
-    history = begin if isinstance(begin, datetime) else begin == "start"
     bound = dict(_binding(text) for text in bind or ())
     with (
         ending_quietly(),
         connection.client() as client,
         client.detect(
-            expression, bind=bound, id=id, history=history, temporary=id is None, requires=requires, ack="manual"
+            expression, bind=bound, id=id, from_=begin, temporary=id is None, requires=requires, ack="manual"
         ) as detection,
     ):
         print_all(detection, count, _event if json else _line)
