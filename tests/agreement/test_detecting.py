@@ -1,8 +1,8 @@
 """The detection query and the reference agree: random detections over one log, on Spark, in a few runs.
 
-Many detections share a domain. Some are there from the start, some are made in the middle of the story, with history or
-without, some are ended there; the query runs in the middle and at the end, in micro-batches of a few events, and is
-struck at every point at which it can be. `HEADGATE_EXAMPLES` chooses how many.
+Many detections share a domain that has events already. Some are there from the start, some are made in the middle of
+the story, with history or without, some are ended there; the query runs in the middle and at the end, in micro-batches
+of a few events, and is struck at every point at which it can be. `HEADGATE_EXAMPLES` chooses how many.
 """
 
 from __future__ import annotations
@@ -124,11 +124,13 @@ def test_spark_signals_exactly_what_the_reference_does(spark: Any, tmp_path: Pat
         story.commit(Subscribe(Subscription(f"d{number}", "ann", SIGNAL, history=history, detection=detection)))
         spans.append([0 if history else len(story.moments), None])
 
+    for moment in stories[-1]:  # before anybody detects anything
+        story.arrive(moment, EPOCH - EPOCH)
     third = len(composites) // 3
     for number, c in enumerate(composites[:third]):
         make(c, number, history=bool(number % 2))
     for number, moments in enumerate(stories):
-        after = 40 * number * (EPOCH.resolution * 1_000_000)
+        after = 40 * (number + 1) * (EPOCH.resolution * 1_000_000)
         if number == len(stories) // 2:
             query.start(until_empty=True, limit=20).awaitTermination()
             for late, c in enumerate(composites[third:], third):

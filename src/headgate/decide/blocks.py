@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Final, assert_never, cast
 
 from headgate.decide import composite as meaning
-from headgate.decide.composite import FOREVER, Complete, Environment, Occurrence, Signal, environment
+from headgate.decide.composite import FOREVER, Complete, Environment, Occurrence, Signal, environment, later
 from headgate.decide.truth import combined, compared, evaluate, every, opposite, some
 from headgate.model import composite as model
 from headgate.model import expressions as tree
@@ -102,7 +102,7 @@ class Arrivals(Complete):
             return False
         key = (without, start, env, signal)
         received = self._received.setdefault(key, self._moment.clock)
-        if not killed and self._moment.clock >= received + timedelta(seconds=without.delay):
+        if not killed and self._moment.clock >= later(received, timedelta(seconds=without.delay)):
             self._assumed.add(key)
         return key in self._assumed
 

@@ -108,7 +108,9 @@ def _signals(c: Composite, start: datetime, env: Environment, known: KnownEvents
         case model.Sequence(left, right, probability):
             shift = known.shift(left, right, probability)
             before = signals(left, start, env, known)
-            return frozenset().union(*(signals(right, one.time + shift, one.environment, known) for one in before))
+            return frozenset().union(
+                *(signals(right, later(one.time, shift), one.environment, known) for one in before)
+            )
         case model.Either(left, right):
             return signals(left, start, env, known) | signals(right, start, env, known)
         case model.Without(left):
@@ -147,14 +149,14 @@ class Kills:
 
     def kill(self, signal: Signal) -> bool:
         """Did a signal of the right side come first? A tie kills."""
-        return self.first <= signal.time + self._shift
+        return self.first <= later(signal.time, self._shift)
 
     def spare(self, signal: Signal) -> bool:
         """Is it certain, or was it assumed, that none came first?"""
-        seen = min(self.first, self._received) <= signal.time + self._shift
+        seen = min(self.first, self._received) <= later(signal.time, self._shift)
         if self._known.assumed(*self._parts, signal, killed=seen):
             return True
-        return not self.kill(signal) and signal.time + self._shift < self.settled
+        return not self.kill(signal) and later(signal.time, self._shift) < self.settled
 
 
 def settled(c: Composite, start: datetime, env: Environment, known: KnownEvents) -> datetime:
@@ -169,7 +171,7 @@ def settled(c: Composite, start: datetime, env: Environment, known: KnownEvents)
         case model.Sequence(left, right, probability):
             shift = known.shift(left, right, probability)
             before = signals(left, start, env, known)
-            after = (settled(right, one.time + shift, one.environment, known) for one in before)
+            after = (settled(right, later(one.time, shift), one.environment, known) for one in before)
             return min(settled(left, start, env, known), *after, FOREVER)
         case model.Either(left, right):
             return min(settled(left, start, env, known), settled(right, start, env, known))
@@ -200,7 +202,7 @@ def over(c: Composite, start: datetime, env: Environment, known: KnownEvents) ->
         case model.Sequence(left, right, probability):
             shift = known.shift(left, right, probability)
             before = signals(left, start, env, known)
-            after = [over(right, one.time + shift, one.environment, known) for one in before]
+            after = [over(right, later(one.time, shift), one.environment, known) for one in before]
             return _all_over([over(left, start, env, known), *after])
         case model.Either(left, right):
             return _all_over([over(left, start, env, known), over(right, start, env, known)])
@@ -348,6 +350,14 @@ class _Leaves:
 def environment(bound: Mapping[str, Value]) -> Environment:
     """An environment, in the order of its names."""
     return tuple(sorted(bound.items()))
+
+
+def later(time: datetime, by: timedelta) -> datetime:
+    """A time moved; past the years 1 to 9999 there is none."""
+    try:
+        return time + by
+    except OverflowError:
+        return FOREVER if by > timedelta(0) else datetime.min.replace(tzinfo=EPOCH.tzinfo)
 
 
 def moment_of(value: Argument) -> datetime | None:

@@ -209,6 +209,10 @@ class LimitReached(HeadgateError):
     """A named limit of a detection was reached; what it would have lost it says."""
 
 
+class DetectionFailed(HeadgateError):
+    """A detection met a fault of the program and was ended; others go on."""
+
+
 class AlreadyExists(HeadgateError):
     """Something else has that name already."""
 

@@ -34,7 +34,7 @@ from headgate.model.types import Catalog
 from headgate.model.values import micros
 from headgate.node.peers import PeerStatus
 from headgate.pipeline import SIGNALS
-from headgate.pipeline.deliveries import DeliveryStore
+from headgate.pipeline.deliveries import DeliveryStore, Remark
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.log.promises import ALL_TYPES, Promised
 from headgate.pipeline.paths import Paths
@@ -181,6 +181,11 @@ class HealthWatch:
         """What streams and publishers have promised."""
         with self._lock:
             return self._log.horizons()
+
+    def remarks(self) -> list[Remark]:
+        """What is to be said of detections: why they stopped, and what they could not do."""
+        with self._lock:
+            return [] if self._signals is None else self._signals.remarks()
 
     def _look(self, now: int, holds_stream: bool) -> NodeFacts:
         reached = self._store.reached()

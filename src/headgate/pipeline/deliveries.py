@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -173,8 +173,13 @@ def _body(packed: bytes) -> memoryview:
     return body
 
 
-FORMAT = 2
-_SCHEMA = """
+FORMAT = 3
+_REMARKS = """
+CREATE TABLE remarks (subscription INTEGER NOT NULL, code TEXT NOT NULL, batch INTEGER NOT NULL,
+    number INTEGER NOT NULL, promise INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (subscription, code))
+    WITHOUT ROWID
+"""
+_SCHEMA = f"""
 CREATE TABLE deliveries (stream TEXT NOT NULL, first INTEGER NOT NULL, part INTEGER NOT NULL, last INTEGER NOT NULL,
     version INTEGER NOT NULL, count INTEGER NOT NULL, written INTEGER NOT NULL, crc INTEGER NOT NULL,
     members BLOB NOT NULL, blob BLOB NOT NULL, PRIMARY KEY (stream, first, part));
@@ -183,7 +188,8 @@ CREATE TABLE streams (stream TEXT PRIMARY KEY, trimmed INTEGER NOT NULL, count I
 CREATE TABLE progress (batch INTEGER NOT NULL, stream TEXT NOT NULL, last INTEGER NOT NULL, PRIMARY KEY (batch, stream))
     WITHOUT ROWID;
 CREATE TABLE batch_stats (batch INTEGER PRIMARY KEY, at INTEGER NOT NULL, events INTEGER NOT NULL,
-    deliveries INTEGER NOT NULL, milliseconds INTEGER NOT NULL, version INTEGER NOT NULL)
+    deliveries INTEGER NOT NULL, milliseconds INTEGER NOT NULL, version INTEGER NOT NULL);
+{_REMARKS}
 """
 _VERSION = ""
 """The stream name under which progress holds the ledger version a batch was decided through."""
@@ -222,6 +228,17 @@ class BatchStats:
 
 
 @dataclass(frozen=True, slots=True)
+class Remark:
+    """What is to be said of a subscription besides what it gets, and the record of the log at which it came up."""
+
+    subscription: int
+    code: str
+    number: int
+    promise: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class BlobPage:
     """Blobs that hold a subscription, and where to look on; `resume` is None once there is no more."""
 
@@ -243,6 +260,7 @@ class DeliveryStore(StreamFile):
 
     FORMAT = FORMAT
     SCHEMA = _SCHEMA
+    UPGRADES: ClassVar[Mapping[int, str]] = {2: _REMARKS}
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -254,8 +272,12 @@ class DeliveryStore(StreamFile):
         before_commit: Callable[[], None] | None = None,
         *,
         stats: BatchStats | None = None,
+        remarks: Iterable[Remark] = (),
     ) -> None:
-        """Keep the output of a micro-batch, replacing what an earlier run of it wrote."""
+        """Keep the output of a micro-batch, replacing what an earlier run of it wrote.
+
+        Of each subscription the first remark of a code is kept.
+        """
         with transaction(self._db, self.path) as db:
             reached = self.reached(before=batch)
             streams = dict(reached.streams)
@@ -268,6 +290,9 @@ class DeliveryStore(StreamFile):
             rows.append((batch, _VERSION, max(through, reached.version)))
             db.executemany("INSERT INTO progress VALUES (?, ?, ?)", rows)
             self._note(db, batch, stats)
+            db.execute("DELETE FROM remarks WHERE batch >= ?", (batch,))
+            said = [(one.subscription, one.code, batch, one.number, one.promise, one.text) for one in remarks]
+            db.executemany("INSERT OR IGNORE INTO remarks VALUES (?, ?, ?, ?, ?, ?)", said)
             if before_commit is not None:
                 before_commit()
 
@@ -318,6 +343,11 @@ class DeliveryStore(StreamFile):
         query = "SELECT stream, last FROM progress WHERE batch = (SELECT max(batch) FROM progress WHERE batch < ?)"
         rows = dict(self._rows(query, 2**62 if before is None else before))
         return Reached(rows.pop(_VERSION, 0), rows)
+
+    def remarks(self, before: int | None = None) -> list[Remark]:
+        """What was said of subscriptions, or only before a batch."""
+        query = "SELECT subscription, code, number, promise, text FROM remarks WHERE batch < ? ORDER BY 1, 2"
+        return [Remark(*row) for row in self._rows(query, 2**62 if before is None else before)]
 
     def trimmed(self) -> dict[str, int]:
         """The event of each stream through which deliveries were deleted."""

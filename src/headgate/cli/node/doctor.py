@@ -41,6 +41,8 @@ from headgate.node.health import LOW_BYTES, NO_BYTES, STALL_SECONDS, HealthWatch
 from headgate.node.processes import held_by, listen
 from headgate.node.statement_register import coordinator_of, is_vouched, own_statements
 from headgate.node.topology import PID
+from headgate.pipeline.deliveries import Remark
+from headgate.pipeline.detect.signals import told_remark
 from headgate.pipeline.index.predicates import Allowed
 from headgate.pipeline.log.promises import ALL_TYPES
 from headgate.pipeline.paths import Paths
@@ -305,6 +307,7 @@ def _files(files: Files, paths: Paths, now: datetime, types: Catalog) -> Iterato
             text = f"{facts.detections}, which gave {facts.signals} signals; {waits} events wait for them"
             remedy = "`headgate up` works them out; if it runs, look into `logs/pipeline.log`"
             yield _warn_if(facts.undetected_for > STALL_SECONDS, "detections", text, remedy)
+            yield from _remarks(paths, watch.remarks())
         yield _horizons(horizon_lags(watch.promised(), types, now), detections=facts.detections)
         if facts.decided_version and not paths.checkpoint.is_dir():
             yield Check("checkpoint", "warn", "there is none", "the pipeline decides everything again; wait for it")
@@ -315,6 +318,17 @@ def _files(files: Files, paths: Paths, now: datetime, types: Catalog) -> Iterato
             yield Check("retention", "warn", lost, "raise `retention.hold` or the limits")
         else:
             yield Check("retention", "ok", f"{facts.chores.holders} subscriptions hold data past its limit")
+
+
+def _remarks(paths: Paths, remarks: Sequence[Remark]) -> Iterator[Check]:
+    """Detections in force that have stopped, or could not do something."""
+    if remarks:
+        with Ledger.open(paths.ledger) as ledger:
+            changes = ledger.detections(0, ledger.version)
+        names = {number: one.id for number, one in changes.opened if number not in dict(changes.closed)}
+        for remark in [one for one in remarks if one.subscription in names][:_SHOWN]:
+            remedy = "end it, and make it again with what it needs"
+            yield Check(f"detection {names[remark.subscription]}", "warn", told_remark(remark), remedy)
 
 
 def _horizons(lags: Sequence[HorizonLag], *, detections: int) -> Check:

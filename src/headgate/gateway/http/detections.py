@@ -7,6 +7,7 @@ pushed where a subscription's events are. Whatever is wrong with an expression i
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.responses import Response
@@ -25,6 +26,8 @@ from headgate.model.types import SIGNAL
 from headgate.model.values import EPOCH, brief, plain
 from headgate.node.cursors import Ack
 from headgate.pipeline import SIGNALS
+from headgate.pipeline.deliveries import Remark
+from headgate.pipeline.detect.signals import told_remark
 from headgate.protocol import messages as wire
 
 
@@ -34,7 +37,8 @@ async def detections(call: Call) -> wire.DetectionsAnswer:
     every = call.gateway.follower.state.subscriptions.values()
     mine = [one for one in every if one.principal == call.principal and one.detection is not None]
     brief_lived = {(one.subscription, one.first) for one in await call.run(call.gateway.cursors.temporary)}
-    return wire.DetectionsAnswer([_detection(call, one, (one.id, one.first) in brief_lived) for one in mine])
+    remarks = await call.run(call.gateway.domain.signals.remarks)
+    return wire.DetectionsAnswer([_detection(call, one, (one.id, one.first) in brief_lived, remarks) for one in mine])
 
 
 @Operation("POST", "/v1/detections", answers={201: wire.DetectionAnswer}, errors=(404, 422, 507))
@@ -127,12 +131,13 @@ def _local(one: Subscription) -> str:
 
 async def _told(call: Call, one: Subscription) -> wire.DetectionAnswer:
     temporary = await call.run(call.gateway.cursors.temporary_one, one.id, one.first)
-    return _detection(call, one, temporary is not None)
+    return _detection(call, one, temporary is not None, await call.run(call.gateway.domain.signals.remarks))
 
 
-def _detection(call: Call, one: Subscription, temporary: bool) -> wire.DetectionAnswer:
+def _detection(call: Call, one: Subscription, temporary: bool, remarks: Sequence[Remark]) -> wire.DetectionAnswer:
     assert one.detection is not None
     lost = lost_history(call.gateway, one)
+    said = [told_remark(remark) for remark in remarks if remark.subscription == _number(call, one)]
     return wire.DetectionAnswer(
         _local(one),
         one.detection.text,
@@ -141,11 +146,18 @@ def _detection(call: Call, one: Subscription, temporary: bool) -> wire.Detection
         {name: plain(value) for name, value in one.detection.bound.items()},
         told_begin(one),
         temporary,
-        [*_warnings(call, one.detection), *(() if lost is None else (lost,))],
+        [*said, *_warnings(call, one.detection), *(() if lost is None else (lost,))],
         None if one.requires is None else render_condition(one.requires),
         one.origin,
         None if one.counted is None else list(one.counted),
     )
+
+
+def _number(call: Call, one: Subscription) -> int | None:
+    try:
+        return call.gateway.readers.number(one)
+    except NotFound:  # it has just ended
+        return None
 
 
 def _warnings(call: Call, one: Detection) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, assert_neve
 
 from headgate.decide import composite as meaning
 from headgate.decide.blocks import Group as BlockGroup
-from headgate.decide.composite import FOREVER, Environment, Occurrence, Signal
+from headgate.decide.composite import FOREVER, Environment, Occurrence, Signal, later
 from headgate.model import composite as model
 from headgate.model.composite import Composite
 from headgate.model.expressions import Constant, Variable
@@ -467,7 +467,7 @@ class SequenceBead(JoiningBead):
 
     def receive(self, child: Bead, signal: Traced) -> None:
         if child is self.first:
-            self.start_below(self.part.right, signal.time + self.shift, signal.environment, signal.because)
+            self.start_below(self.part.right, later(signal.time, self.shift), signal.environment, signal.because)
         else:
             self.pass_on(signal)
 
@@ -478,7 +478,7 @@ class SequenceBead(JoiningBead):
                 seen |= bead.received()
                 continue
             for one in bead.received():
-                seen |= self.machine.would_signal(self.part.right, one.time + self.shift, one.environment)
+                seen |= self.machine.would_signal(self.part.right, later(one.time, self.shift), one.environment)
         return seen
 
 
@@ -579,7 +579,7 @@ class WithoutBead(Bead):
         """Nothing is under way: what is certain is passed on, and what can signal no more ends."""
         absent = FOREVER if self.right is None else self.right.settled()
         for signal, received in list(self.waiting.items()):
-            until = signal.time + self.shift
+            until = later(signal.time, self.shift)
             if self.kill <= until and self.part.delay is None:
                 del self.waiting[signal]
                 self.machine.look_again(self.parent)
@@ -590,7 +590,7 @@ class WithoutBead(Bead):
             else:
                 self.machine.wait(sources(self.part.right), until, self)
                 if self.part.delay is not None:
-                    self.machine.wait_clock(received + timedelta(seconds=self.part.delay), self)
+                    self.machine.wait_clock(later(received, timedelta(seconds=self.part.delay)), self)
         if self.part.delay is not None and self.waiting:
             self.machine.run_later(self)
         self._end(absent)
@@ -614,8 +614,8 @@ class WithoutBead(Bead):
         kill = min(self.kill, *seen, FOREVER)
         delay = timedelta(seconds=self.part.delay or 0)
         for signal, received in list(self.waiting.items()):
-            until = signal.time + self.shift
-            if kill > until and self.machine.clock >= received + delay:
+            until = later(signal.time, self.shift)
+            if kill > until and self.machine.clock >= later(received, delay):
                 del self.waiting[signal]
                 self.emit(signal)
                 self.machine.look_again(self.parent)
@@ -628,7 +628,7 @@ class WithoutBead(Bead):
         left = set() if self.left is None else self.left.received()
         right = set() if self.right is None else self.right.received()
         kill = min(self.kill, *(one.time for one in right if one.time > self.start), FOREVER)
-        return {one for one in left | set(self.waiting) if one.time + self.shift < kill}
+        return {one for one in left | set(self.waiting) if later(one.time, self.shift) < kill}
 
     def settled(self) -> datetime:
         parts = [bead.settled() for bead in self.children()]
@@ -707,7 +707,8 @@ class BlockBead(Bead):
             for time, env in group.take():
                 self.emit(traced(time, env, (self.because, tuple(self.entered.get(name, ())))))
                 self.machine.look_again(self.parent)
-            self.machine.reports += group.take_reports()
+            for report in group.take_reports():
+                self.machine.report(report)
         if not self.open or (not self.block.by and self.groups[()].killed):
             self.end(self.last)
 

@@ -4,6 +4,7 @@ Guarantees: what comes out is a function of the records, the events that were ro
 stated order: by record, then detection, time and bindings. A shard is looked at only when something arrives for it or
 a time that it waits for has become certain; only those are read and written. One in which nothing is under way is not
 kept. A detection that asks for history is run over the earlier records first, as if it had been there from the start.
+A detection that comes to a limit, or in which something unforeseen happens, stops here and says so; no other one does.
 Leaves out: where state is kept (`ShardStore`), and who decides what a principal sees.
 """
 
@@ -13,16 +14,18 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from headgate.decide.composite import Environment, Occurrence
-from headgate.model.errors import LimitReached
+from headgate.model.errors import DetectionFailed, LimitReached
 from headgate.model.state import State
 from headgate.pipeline.detect.beads import EventPlace, contributors
 from headgate.pipeline.detect.machine import Machine
 from headgate.pipeline.detect.plans import DetectionPlan
 from headgate.pipeline.detect.routing import keep_to
+from headgate.pipeline.detect.signals import STATEMENT_FAILED
 from headgate.pipeline.detect.sources import Arrival, SourcePromises, TypeTimes
 
 ShardKey: TypeAlias = tuple[int, int]
@@ -40,8 +43,17 @@ class CertainSignal(NamedTuple):
     time: datetime
     environment: Environment
     contributors: tuple[EventPlace, ...]
+    code: str = ""
+    """If this is no signal: what is remarked of the detection. It has stopped if the code is among `STOPS`."""
     report: str = ""
-    """Why the detection stopped, if this is that and no signal."""
+    """That in words."""
+
+
+_UNFORESEEN: Final = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, NotImplementedError, RecursionError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""Faults of a machine. Those of files and memory are not among them: what is tried again then may succeed."""
 
 
 class ShardStore(Protocol):
@@ -87,20 +99,28 @@ class Bucket:
         self._touched: set[ShardKey] = set()
         self._begun: set[ShardKey] = set()
         """Shards to be looked at with the next record, whatever it brings."""
+        self._place = 0, 0
+        self._remarks: list[CertainSignal] = []
 
     # -- as bytes ---------------------------------------------------------------------------------------------
 
-    def saved(self) -> bytes:
-        """What the bucket remembers besides its shards, which are put where they are kept."""
+    def keep(self) -> list[CertainSignal]:
+        """Put shards where they are kept; the detections that stopped because that could not be done."""
         for key in sorted(self._touched | self._begun):
-            machine = self._machine(key)
-            if self._plan_of(key[0]).routing.is_cut and machine.is_idle():
-                del self._machines[key]
-                self._waiting.pop(key, None)
-                self._shards.remove(key)
-            else:
-                self._shards.put(key, machine.saved())
+            self._try(key, partial(self._keep, key))
         self._touched.clear()
+        return self._taken()
+
+    def _keep(self, key: ShardKey, machine: Machine) -> None:
+        if self._plan_of(key[0]).routing.is_cut and machine.is_idle():
+            del self._machines[key]
+            self._waiting.pop(key, None)
+            self._shards.remove(key)
+        else:
+            self._shards.put(key, machine.saved())
+
+    def saved(self) -> bytes:
+        """What the bucket remembers besides its shards, which were put where they are kept."""
         return pickle.dumps((self.sources, self._waiting, self._stopped, self._begun), protocol=5)
 
     def restore(self, saved: bytes) -> None:
@@ -113,16 +133,21 @@ class Bucket:
 
     def run(
         self, arrivals: Iterable[Arrival], routed: Routed, opened: Sequence[int], closed: Mapping[int, int],
-        streams: Iterable[str], times: Mapping[str, TypeTimes], *, at_once: bool = False,
+        streams: Iterable[str], times: Mapping[str, TypeTimes], *, at_once: bool = False, stopped: Iterable[int] = (),
     ) -> Iterator[CertainSignal]:  # fmt: skip
         """Records of the log, in order; which detections begin with these, and at which version others end.
 
-        With `at_once` they begin before the first, whatever its version.
+        With `at_once` they begin before the first, whatever its version. Others `stopped` before, in any bucket.
         """
         self.sources.declare(streams, times)
+        for number in stopped:
+            if number not in self._stopped:
+                self._close(number)
+                self._stopped.add(number)
         begin = sorted(opened, key=lambda number: self._plan_of(number).first, reverse=True)
         ends = sorted(((version, number) for number, version in closed.items()), reverse=True)
         for arrival in arrivals:
+            self._place = arrival.number, arrival.promise
             while ends and ends[-1][0] <= arrival.version:
                 self._close(ends.pop()[1])
             while begin and (at_once or self._plan_of(begin[-1]).first <= arrival.version):
@@ -132,6 +157,7 @@ class Bucket:
             self._open(number)
         for _, number in reversed(ends):
             self._close(number)
+        yield from self._taken()
 
     def apart(self) -> Bucket:
         """A bucket that has seen nothing, for detections that are run over earlier records by themselves."""
@@ -157,8 +183,8 @@ class Bucket:
     def _open(self, number: int) -> None:
         """A detection begins; what is cut into shards begins when something arrives for them."""
         if not self._plan_of(number).routing.is_cut and (number, 0) not in self._waiting:
-            self._machine((number, 0)).offer(())
             self._begun.add((number, 0))
+            self._try((number, 0), lambda machine: machine.offer(()))
 
     def _close(self, number: int) -> None:
         mine = [key for key in {*self._waiting, *self._machines, *self._begun} if key[0] == number]
@@ -171,43 +197,50 @@ class Bucket:
         self._stopped.discard(number)
 
     def _arrive(self, arrival: Arrival, events: Sequence[tuple[ShardKey, Occurrence]]) -> Iterator[CertainSignal]:
-        place = arrival.number, arrival.promise
         mine: dict[ShardKey, list[Occurrence]] = {}
         for key, one in events:
             mine.setdefault(key, []).append(one)
-        failed: list[CertainSignal] = []
         for key, some in mine.items():
-            if key[0] not in self._stopped:
-                self._try(key, place, failed, lambda machine, some=some: machine.offer(some))  # type: ignore[misc]
+            self._try(key, lambda machine, some=some: machine.offer(some))  # type: ignore[misc]
         self.sources.take(arrival)
         told: list[CertainSignal] = []
         begun, self._begun = self._begun, set()
         for key in sorted({*mine, *begun, *(key for key in self._due() if key in self._waiting)}):
-            for signal in self._try(key, place, failed, lambda machine: machine.settle()) or ():
+            for signal in self._try(key, lambda machine: machine.settle()) or ():
                 because = tuple(contributors(signal.because))
-                told.append(CertainSignal(place, key[0], signal.time, signal.environment, because))
+                told.append(CertainSignal(self._place, key[0], signal.time, signal.environment, because))
             machine = self._machines.get(key)
             if machine is not None:
                 self._touched.add(key)
                 self._note(key, machine)
-        yield from failed
+                for report in machine.take_reports():
+                    self._remark(key[0], STATEMENT_FAILED, report)
+        yield from self._taken()
         yield from sorted(told, key=lambda one: (one.detection, one.time, repr(one.environment)))
 
-    def _try(
-        self, key: ShardKey, place: tuple[int, int], failed: list[CertainSignal], do: Callable[[Machine], Any]
-    ) -> Any:
-        """Have a machine do something; a detection that has come to a limit stops, and says so."""
+    def _try(self, key: ShardKey, do: Callable[[Machine], Any]) -> Any:
+        """Have a machine do something; a detection that comes to a limit, or fails, stops and says so."""
         if key[0] in self._stopped:
             return None
         machine = self._machine(key)
         try:
             return do(machine)
         except LimitReached as error:
-            self._close(key[0])
-            self._stopped.add(key[0])
-            plan = self._plan_of(key[0])
-            failed.append(CertainSignal(place, key[0], plan.start, (), (), str(error)))
-            return None
+            self._stop(key[0], error.code, str(error))
+        except _UNFORESEEN as error:
+            self._stop(key[0], DetectionFailed.code, f"{type(error).__name__}: {error}")
+
+    def _stop(self, number: int, code: str, why: str) -> None:
+        self._close(number)
+        self._stopped.add(number)
+        self._remark(number, code, why)
+
+    def _remark(self, number: int, code: str, text: str) -> None:
+        self._remarks.append(CertainSignal(self._place, number, self._plan_of(number).start, (), (), code, text))
+
+    def _taken(self) -> list[CertainSignal]:
+        taken, self._remarks = self._remarks, []
+        return taken
 
     def _machine(self, key: ShardKey) -> Machine:
         machine = self._machines.get(key)

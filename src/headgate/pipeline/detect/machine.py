@@ -43,11 +43,14 @@ from headgate.pipeline.detect.beads import (
 )
 
 _NONE: Final[tuple[Any, ...]] = ()
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of machines as bytes."""
 
+MAX_REPORTS: Final = 10
+"""Different reports that are kept until they are asked for."""
+
 _REMEMBERED: Final = (
-    "beads", "reports", "_rows", "_next", "_gates", "_clocks", "_kept", "_prune_at", "_given", "_started", "_root",
+    "beads", "_rows", "_next", "_gates", "_clocks", "_kept", "_prune_at", "_given", "_started", "_root",
     "_first_beads", "_prunable",
 )  # fmt: skip
 
@@ -132,7 +135,8 @@ class Machine:
     ) -> None:  # fmt: skip
         composite = self.composite = without_aggregates(composite)
         self.horizons = horizons
-        self.reports: list[str] = []
+        self.reports: dict[str, None] = {}
+        """What is to be told of blocks, each once, and no more than MAX_REPORTS until it is taken."""
         self.under_way: list[tuple[Bead, Traced]] = []
         self.endings: list[tuple[Bead, datetime]] = []
         self.beads = 0
@@ -183,6 +187,16 @@ class Machine:
         if self._kept > self._prune_at:
             self._prune()
         return self._new
+
+    def take_reports(self) -> list[str]:
+        """What was reported since it was last asked."""
+        taken, self.reports = list(self.reports), {}
+        return taken
+
+    def report(self, text: str) -> None:
+        """Something that a block could not do."""
+        if len(self.reports) < MAX_REPORTS:
+            self.reports[text] = None
 
     def wakes(self) -> dict[str | None, datetime]:
         """The times that it waits for, and that were not certain yet: the earliest for each type (None: any)."""

@@ -19,14 +19,21 @@ import numpy as np
 import pyarrow as pa
 
 from headgate.decide.composite import Environment
+from headgate.model.errors import DetectionFailed, LimitReached
 from headgate.model.roles import dump_argument, load_argument
 from headgate.model.values import Value, micros, moment
 from headgate.pipeline import SIGNALS
-from headgate.pipeline.deliveries import DeliveryBlob, pack
+from headgate.pipeline.deliveries import DeliveryBlob, Remark, pack
 from headgate.pipeline.log.codec import from_blob, to_blob
 
 REACHED: Final = -1
 """Stands for the detection in the one row of a micro-batch that says how far it has come."""
+
+STOPS: Final = frozenset({LimitReached.code, DetectionFailed.code})
+"""Remarks after which a detection signals no more; its last signal has one in place of a variable."""
+
+STATEMENT_FAILED: Final = "statement-failed"
+"""The remark that a list of statements in a block ended early."""
 
 SCHEMA: Final = pa.schema(
     [
@@ -113,6 +120,12 @@ def stored_signals(blob: bytes) -> Iterator[StoredSignal]:
 def bindings(data: str) -> Environment:
     """The inverse of `SignalRow.data`."""
     return tuple((name, cast(Value, load_argument(value))) for name, value in json.loads(data).items())
+
+
+def told_remark(remark: Remark) -> str:
+    """A remark on a detection in words."""
+    ended = "it has stopped: " if remark.code in STOPS else ""
+    return f"{ended}{remark.text} (`{remark.code}`, at append {remark.number} of the log)"
 
 
 def contributors_of(text: str) -> Contributors:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 
 from headgate.decide.blocks import SourceFacts
@@ -56,6 +57,13 @@ def times_of(catalog: Catalog) -> dict[str, TypeTimes]:
     return {name: TypeTimes(catalog.lineage(name), catalog.times(name)) for name in catalog.every}
 
 
+class _View(NamedTuple):
+    """What matters to detections of some types: what was promised, and the types whose events have stated times."""
+
+    horizons: Horizons
+    stated: dict[str, TypeTimes]
+
+
 @dataclass
 class SourcePromises:
     """The sources of a domain, for all its detections."""
@@ -63,7 +71,7 @@ class SourcePromises:
     promised: Promised = field(default_factory=Promised)
     times: dict[str, TypeTimes] = field(default_factory=dict)
     clock: int = 0
-    _views: dict[frozenset[str], Horizons] = field(default_factory=dict)
+    _views: dict[frozenset[str], _View] = field(default_factory=dict)
 
     def __getstate__(self) -> tuple[Promised, dict[str, TypeTimes], int]:
         return self.promised, self.times, self.clock
@@ -79,38 +87,43 @@ class SourcePromises:
         if fresh or times != self.times:
             own |= dict.fromkeys(fresh, min(own.values(), default=0))
             self.times = dict(times)
-            for types, view in self._views.items():
-                self._fill(view, types)
+            self._views = {types: self._renewed(types, view.horizons) for types, view in self._views.items()}
 
     def take(self, arrival: Arrival) -> None:
         """A record has arrived: what it promises, beyond what it brings."""
         self.clock = max(self.clock, arrival.clock)
         self.promised.promise(arrival.stream, arrival.publisher, arrival.type, arrival.horizon)
-        for types, view in self._views.items():
-            view.promise({name: moment(at) for name, _, at in self._sources(arrival.stream, types)}, moment(self.clock))
+        for view in self._views.values():
+            view.horizons.promise(self._promises(arrival.stream, view), moment(self.clock))
 
     def view(self, types: frozenset[str]) -> Horizons:
         """What was promised by the sources that matter to a detection of these types."""
         made = self._views.get(types)
         if made is None:
-            made = self._views[types] = Horizons({})
-            self._fill(made, types)
-        return made
+            made = self._views[types] = self._renewed(types, Horizons({}))
+        return made.horizons
 
-    def _fill(self, view: Horizons, types: frozenset[str]) -> None:
-        sources = [source for stream in self.promised.streams for source in self._sources(stream, types)]
-        view.renew({name: facts for name, facts, _ in sources})
-        view.promise({name: moment(at) for name, _, at in sources}, moment(self.clock))
-
-    def _sources(self, stream: str, types: frozenset[str]) -> list[tuple[str, SourceFacts, int]]:
-        """The sources of a stream that matter to these types, what they may bring, and what they have promised."""
+    def _renewed(self, types: frozenset[str], horizons: Horizons) -> _View:
+        """What matters to these types, by what types say of times now, with what has been promised."""
         mine = {name: facts for name, facts in self.times.items() if types.intersection(facts.lineage)}
         stamped = [facts for facts in mine.values() if not facts.times.stated]
         carried = frozenset(name for facts in stamped for name in facts.lineage)
         error = max((facts.times.clock_error for facts in stamped), default=0.0)
-        found = [(stream, SourceFacts(carried, error), self.promised.streams.get(stream, 0))]
-        for name, facts in mine.items():
-            if facts.times.stated:
-                source = SourceFacts(frozenset(facts.lineage), facts.times.clock_error)
-                found.append((f"{stream}/{name}", source, self.promised.of(stream, name, facts.times)))
+        stated = {name: facts for name, facts in mine.items() if facts.times.stated}
+        view = _View(horizons, stated)
+        sources = {}
+        for stream in self.promised.streams:
+            sources[stream] = SourceFacts(carried, error)
+            for name, facts in stated.items():
+                sources[f"{stream}/{name}"] = SourceFacts(frozenset(facts.lineage), facts.times.clock_error)
+        horizons.renew(sources)
+        for stream in self.promised.streams:
+            horizons.promise(self._promises(stream, view), moment(self.clock))
+        return view
+
+    def _promises(self, stream: str, view: _View) -> dict[str, datetime]:
+        """What the sources of a stream that matter have promised."""
+        found = {stream: moment(self.promised.streams.get(stream, 0))}
+        for name, facts in view.stated.items():
+            found[f"{stream}/{name}"] = moment(self.promised.of(stream, name, facts.times))
         return found

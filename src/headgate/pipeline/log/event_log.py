@@ -492,6 +492,29 @@ class EventLog(StreamFile):
             for stream, first, last, version, time, number, horizon in rows:
                 yield LogBatch(stream, first, last, version, time, b"", number, horizon)
 
+    def number_before(self, version: int) -> int:
+        """The number of an append before which all were decided at earlier versions, the greatest there is."""
+        row = self._row("SELECT min(number) - 1 FROM batches WHERE version >= ?", version)
+        return self.newest()[0] if row[0] is None else int(row[0])
+
+    def newest_by(self, number: int, promise: int) -> tuple[list[LogBatch], list[Promise]]:
+        """Through an append and a promise, the newest append of each stream in short, and promise of each source."""
+        appends = self._rows(
+            "SELECT stream, first, max(last), version, time, number, horizon FROM batches WHERE number <= ? "
+            "GROUP BY stream",
+            number,
+        )
+        promises = self._rows(
+            "SELECT max(id), after, stream, publisher, type, horizon, clock, version FROM promises WHERE id <= ? "
+            "GROUP BY stream, publisher, type",
+            promise,
+        )
+        short = [
+            LogBatch(stream, first, last, version, time, b"", at, horizon)
+            for stream, first, last, version, time, at, horizon in appends
+        ]
+        return short, [Promise(*row) for row in promises]
+
     def promises_by(self, number: int, newest: int) -> int:
         """The newest promise, not past another one, that was made before the append after this one."""
         row = self._row("SELECT max(id) FROM promises WHERE after <= ? AND id <= ?", number, newest)

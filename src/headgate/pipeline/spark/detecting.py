@@ -11,19 +11,17 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from headgate.model.values import micros, moment
 from headgate.pipeline import DETECTION_SOURCE, SIGNALS
-from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore
-from headgate.pipeline.detect.signals import REACHED, SignalRow, bindings, contributors_of, signal_blob
+from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore, Remark
+from headgate.pipeline.detect.signals import REACHED, STOPS, SignalRow, bindings, contributors_of, signal_blob
 from headgate.pipeline.paths import Paths, strike
 
 SIGNALS_A_BLOB: Final = 1_000
-LIMIT: Final = "limit-reached"
-"""What stands for a variable in the signal of a detection that stopped, with the reason; no variable is called so."""
 
 
 class DetectionQuery:
@@ -40,8 +38,6 @@ class DetectionQuery:
         self.paths = paths
         self.store = store
         self.clock = clock
-        self.reports: list[tuple[int, str]] = []
-        """Detections that stopped, with the reason, since the query started."""
 
     def start(self, *, until_empty: bool = False, limit: int | None = None) -> Any:
         """Start the streaming query; with `until_empty` it ends when it has caught up."""
@@ -70,8 +66,7 @@ class DetectionQuery:
         if marker is None:
             return
         through, reached = pickle.loads(bytes.fromhex(marker["data"]))  # noqa: S301 - out of `BeadProcessor`
-        self.reports += [(row["subscription"], row["report"]) for row in signalled if row["report"]]
-        signals = sorted((row for row in signalled if row["subscription"] != REACHED), key=_order)
+        remarks, signals = told(row for row in signalled if row["subscription"] != REACHED)
         first = self.store.reached(before=batch).streams.get(SIGNALS, 0) + 1
         blobs = [DeliveryBlob(stream, last, last, through, 0, 0, None) for stream, last in reached.items()]
         for at in range(0, len(signals), SIGNALS_A_BLOB):
@@ -79,17 +74,42 @@ class DetectionQuery:
             blobs.append(signal_blob(first + at, through, some))
         elapsed = round(1000 * (time.monotonic() - begun))
         stats = BatchStats(batch, micros(self.clock()), 0, len(signals), elapsed, through)
-        self.store.write(batch, through, blobs, lambda: strike(fault, "detect-write"), stats=stats)
+        self.store.write(batch, through, blobs, lambda: strike(fault, "detect-write"), stats=stats, remarks=remarks)
         strike(fault, "detect-commit")
+
+
+def told(rows: Iterable[dict[str, Any]]) -> tuple[list[Remark], list[dict[str, Any]]]:
+    """What is remarked of detections, and their signals, in order.
+
+    The first stop of a detection, in whichever bucket it was, ends it there: what other buckets told at that record or
+    after it does not count, and its last signal says why it stopped.
+    """
+    ordered = sorted(rows, key=_order)
+    stops: dict[int, dict[str, Any]] = {}
+    for row in ordered:
+        if row["code"] in STOPS:
+            stops.setdefault(row["subscription"], row)
+
+    def counts(row: dict[str, Any]) -> bool:
+        stop = stops.get(row["subscription"])
+        return stop is None or row is stop or _place(row) < _place(stop)
+
+    counted = [row for row in ordered if counts(row)]
+    remarks = [Remark(row["subscription"], row["code"], *_place(row), row["report"]) for row in counted if row["code"]]
+    return remarks, [row for row in counted if not row["code"] or row["code"] in STOPS]
 
 
 def _signal(row: dict[str, Any]) -> SignalRow:
     """A signal as the store has it; a detection that stopped says why, under a name that no variable has."""
-    environment = ((LIMIT, row["report"]),) if row["report"] else bindings(row["data"])
+    environment = ((row["code"], row["report"]),) if row["code"] else bindings(row["data"])
     places = contributors_of(row["contributors"])
     return SignalRow(row["subscription"], moment(row["time"]), environment, places)
 
 
+def _place(row: dict[str, Any]) -> tuple[int, int]:
+    return row["number"], row["promise"]
+
+
 def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     """By the record that made a signal certain, then by time, bindings and detection."""
-    return row["number"], row["promise"], row["time"], row["data"], row["subscription"]
+    return row["number"], row["promise"], row["time"], row["data"], row["subscription"], row["code"], row["report"]

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import Row
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
@@ -28,10 +29,11 @@ from headgate.ledger import Ledger
 from headgate.model.state import State
 from headgate.model.values import micros
 from headgate.pipeline import DETECTION_SOURCE
+from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.detect.bucket import Bucket, CertainSignal, ShardKey
 from headgate.pipeline.detect.machine import StateAt
 from headgate.pipeline.detect.plans import DetectionPlan, planned
-from headgate.pipeline.detect.signals import REACHED, SignalRow
+from headgate.pipeline.detect.signals import REACHED, STOPS, SignalRow
 from headgate.pipeline.detect.sources import Arrival, SourcePromises, TypeTimes, of_append, of_promise, times_of
 from headgate.pipeline.detect.views import BUCKETS, arrived, bucket_of, routed
 from headgate.pipeline.index.build import IndexBuilder
@@ -42,9 +44,8 @@ from headgate.pipeline.match import DecisionWindow, Matcher, Matches
 from headgate.pipeline.paths import Paths, strike
 from headgate.pipeline.spark.decider import make_matcher, portions
 from headgate.pipeline.spark.ledger_tail import LedgerTail
+from headgate.pipeline.spark.source import EVENTS_A_BATCH, EVENTS_A_PARTITION
 
-EVENTS_A_BATCH: Final = 200_000
-EVENTS_A_PARTITION: Final = 2_000
 SHARDS_IN_MEMORY: Final = 20_000
 """Shards that a worker keeps beside Spark's state, so that it need not read again what it has written."""
 
@@ -54,7 +55,8 @@ _LOGGED: Final = (
 )
 ROUTED: Final = "bucket bigint, told boolean, blob binary"
 SIGNALLED: Final = (
-    "number bigint, promise bigint, subscription bigint, time bigint, data string, contributors string, report string"
+    "number bigint, promise bigint, subscription bigint, time bigint, data string, contributors string, code string, "
+    "report string"
 )
 
 
@@ -96,8 +98,11 @@ class DetectionStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_opened": None}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
-        """Before everything."""
-        return {"number": 0, "promise": 0, "version": 0}
+        """Before the first record that any detection, ended ones included, is there for; history goes further back."""
+        log, ledger = self._files()
+        first = ledger.first_detection()
+        number = 0 if first is None else log.number_before(first)
+        return {"number": number, "promise": log.promises_by(number, log.newest()[1]), "version": 0}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """A bound on the memory of one micro-batch."""
@@ -166,7 +171,9 @@ class DetectionStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             strike(str(self.paths.fault), "detect-read")
             if partition.told is not None:
-                blob = pickle.dumps(_in_short(log, *partition.told, backfill=partition.backfill), protocol=5)
+                is_first = partition.after == 0
+                short = _in_short(log, *partition.told, is_first=is_first, backfill=partition.backfill)
+                blob = pickle.dumps(short, protocol=5)
                 yield records(_LOGGED, [LogBatch("", 0, 0, 0, 0, blob)], **same)
                 return
             for append in log.appends_by_number(partition.begin, partition.end, 2**62):
@@ -182,9 +189,21 @@ class DetectionStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = None
 
 
+class _Short(NamedTuple):
+    """The records of a micro-batch without what they bring."""
+
+    arrivals: list[Arrival]
+    earlier: list[Arrival]
+    """All those before, for detections that ask for history."""
+    before: list[Arrival]
+    """With the first micro-batch, the newest of each source before it: what had been promised."""
+    reached: dict[str, int]
+    """By stream, the last event of the micro-batch, or before the first one."""
+
+
 def _in_short(
-    log: EventLog, begin: int, end: int, promise: int, through: int, *, backfill: bool
-) -> tuple[list[Arrival], list[Arrival], dict[str, int]]:
+    log: EventLog, begin: int, end: int, promise: int, through: int, *, is_first: bool, backfill: bool
+) -> _Short:
     """The records of a micro-batch and, if they are wanted, those before, all without what they bring."""
 
     def merged(appends: Iterable[LogBatch], after: int, last: int) -> list[Arrival]:
@@ -192,11 +211,14 @@ def _in_short(
         return sorted([*map(of_append, appends), *map(of_promise, promises)])
 
     new = list(log.appends_in_short(begin, end))
+    appends, promises = log.newest_by(begin, promise) if is_first else ([], [])
     reached = dict.fromkeys(log.tails(), 0)
-    for one in new:
+    for one in (*appends, *new):
         reached[one.stream] = max(one.last, reached.get(one.stream, 0))
     earlier = merged(log.appends_in_short(0, begin), 0, promise) if backfill else []
-    return merged(new, promise, through), earlier, reached
+    return _Short(
+        merged(new, promise, through), earlier, [*map(of_append, appends), *map(of_promise, promises)], reached
+    )
 
 
 class DetectionSource(DataSource):
@@ -223,14 +245,13 @@ class DetectionSource(DataSource):
 class _Told:
     """The records of a micro-batch, and what every bucket must know of it."""
 
-    arrivals: list[Arrival]
-    earlier: list[Arrival]
-    reached: dict[str, int]
+    records: _Short
     through: int
     streams: tuple[str, ...]
     times: dict[str, TypeTimes]
     opened: tuple[int, ...]
     closed: dict[int, int]
+    stopped: tuple[int, ...]
 
 
 class KnownDetections:
@@ -238,6 +259,7 @@ class KnownDetections:
 
     def __init__(self, paths: Paths) -> None:
         self.ledger = Ledger.open(paths.ledger)
+        self._signals = DeliveryStore.open(paths.signals, read_only=True)
         self._builder = IndexBuilder(self.ledger, Sources(paths.predicates), detections=True)
         self._plans: dict[int, DetectionPlan] = {}
         self._version = 0
@@ -262,6 +284,13 @@ class KnownDetections:
         layouts = dict(zip(index.types.names, index.types.layouts, strict=True))
         events = event_batch(appends, index.types.numbers, layouts, index.types.words)
         return self._matcher, events, self._matcher.match(events, window)
+
+    def stopped(self) -> tuple[int, ...]:
+        """The detections that had stopped before this micro-batch, also if it was begun before."""
+        context = TaskContext.get()
+        assert context is not None
+        batch = int(context.getLocalProperty("streaming.sql.batchId") or 0)
+        return tuple({one.subscription for one in self._signals.remarks(before=batch) if one.code in STOPS})
 
     def state_at(self, version: int) -> Any:
         """The state at a version, which is read only if something of it is asked for."""
@@ -315,12 +344,12 @@ def _rows(routed: Iterator[tuple[int, bool, bytes]]) -> pa.RecordBatch:
 
 
 def _facts(known: KnownDetections, blob: bytes, window: DecisionWindow) -> _Told:
-    arrivals, earlier, reached = pickle.loads(blob)  # noqa: S301 - out of the source
+    short = pickle.loads(blob)  # noqa: S301 - out of the source
     changes = known.ledger.detections(window.after, window.through)
     catalog = known.state(window.through).types
     return _Told(
-        arrivals, earlier, reached, window.through, tuple(sorted(reached)), times_of(catalog),
-        tuple(number for number, _ in changes.opened), dict(changes.closed),
+        short, window.through, tuple(sorted(short.reached)), times_of(catalog),
+        tuple(number for number, _ in changes.opened), dict(changes.closed), known.stopped(),
     )  # fmt: skip
 
 
@@ -398,7 +427,8 @@ class BeadProcessor(StatefulProcessor):
                 row = SignalRow(signal.detection, signal.time, signal.environment, signal.contributors)
                 yield Row(
                     number=signal.arrival[0], promise=signal.arrival[1], subscription=signal.detection,
-                    time=micros(signal.time), data=row.data, contributors=row.places, report=signal.report,
+                    time=micros(signal.time), data=row.data, contributors=row.places, code=signal.code,
+                    report=signal.report,
                 )  # fmt: skip
             self._bucket.update((state, changes + 1, bucket.saved()))
         _kept[state, mine] = changes + 1, bucket
@@ -406,8 +436,10 @@ class BeadProcessor(StatefulProcessor):
         while len(_kept) > 4 * BUCKETS:
             _kept.popitem(last=False)
         if mine == 0:
-            reached = pickle.dumps((told.through, told.reached)).hex()
-            yield Row(number=0, promise=0, subscription=REACHED, time=0, data=reached, contributors="[]", report="")
+            reached = pickle.dumps((told.through, told.records.reached)).hex()
+            yield Row(
+                number=0, promise=0, subscription=REACHED, time=0, data=reached, contributors="[]", code="", report=""
+            )
 
     def _run(
         self, bucket: Bucket, mine: int, known: KnownDetections, told: _Told, new: dict[int, list[Any]]
@@ -415,17 +447,23 @@ class BeadProcessor(StatefulProcessor):
         """Detections that ask for history go through the earlier records first, by themselves."""
         opened = [number for number in told.opened if self._is_here(known.plan_of(number), mine)]
         again = {number for number in told.opened if known.plan_of(number).history}
-        if told.earlier:
-            last = told.earlier[-1].number
+        records = told.records
+        bucket.sources.declare(told.streams, told.times)
+        for arrival in records.before:
+            bucket.sources.take(arrival)
+        if records.earlier:
+            last = records.earlier[-1].number
             before = {n: [one for one in some if one[0][0] in again] for n, some in new.items() if n <= last}
             replay = bucket.apart()
             past = [number for number in opened if number in again]
-            yield from replay.run(told.earlier, before, past, {}, told.streams, told.times, at_once=True)
-            bucket.sources.declare(told.streams, told.times)
+            yield from replay.run(records.earlier, before, past, {}, told.streams, told.times, at_once=True)
             bucket.adopt(replay)
             new = {n: some for n, some in new.items() if n > last}
             opened = [number for number in opened if number not in again]
-        yield from bucket.run(told.arrivals, new, opened, told.closed, told.streams, told.times)
+        yield from bucket.run(
+            records.arrivals, new, opened, told.closed, told.streams, told.times, stopped=told.stopped
+        )  # fmt: skip
+        yield from bucket.keep()
 
     def _is_here(self, plan: DetectionPlan, mine: int) -> bool:
         """Does a detection begin in this bucket?"""

@@ -46,6 +46,12 @@ class LedgerTail:
         with failures(self.path):
             return bool(self._db.execute(f"{asked} AND detection IS NOT NULL)", (after, through)).fetchone()[0])
 
+    def first_detection(self) -> int | None:
+        """The version that made the first detection there ever was."""
+        with failures(self.path):
+            row = self._db.execute("SELECT min(from_version) FROM subscriptions WHERE detection IS NOT NULL").fetchone()
+            return None if row[0] is None else int(row[0])
+
     def detections(self) -> int:
         """How many detections are in force."""
         asked = "SELECT count(*) FROM subscriptions WHERE to_version IS NULL AND detection IS NOT NULL"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headgate.model.changes import AddRule, Unsubscribe, Withdraw
 from headgate.model.rights import Action, Rule
+from headgate.pipeline.deliveries import Remark
 from strategies.running import examples
 from strategies.serving import PATIENCE, SALE, Served, eventually, serving
 
@@ -57,6 +58,9 @@ def test_a_detection_is_made_shown_listed_and_ended(shop: Served) -> None:
             "bad-expression",
         )
     assert shop.ask("anna", "PUT", "/v1/subscriptions/pairs", {"type": SALE}).json()["code"] == "already-exists"
+    shop.domain.signals.write(0, 1, [], remarks=[Remark(0, "limit-reached", 9, 0, "too many are open")])
+    (said,) = shop.ask("anna", "GET", "/v1/detections/pairs").json()["warnings"]
+    assert said == "it has stopped: too many are open (`limit-reached`, at append 9 of the log)"
     assert shop.ask("bob", "DELETE", "/v1/detections/pairs").status_code == 404
     assert shop.ask("anna", "DELETE", "/v1/detections/pairs").status_code == 204
     assert shop.ask("anna", "GET", "/v1/detections/pairs").status_code == 404

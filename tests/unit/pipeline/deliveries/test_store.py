@@ -10,7 +10,16 @@ import pytest
 
 from headgate.model.errors import Damaged, StorageFull, TooOld
 from headgate.pipeline import deliveries as store_module
-from headgate.pipeline.deliveries import BatchStats, BlobPage, BlobTail, DeliveryBlob, DeliveryStore, Reached, pack
+from headgate.pipeline.deliveries import (
+    BatchStats,
+    BlobPage,
+    BlobTail,
+    DeliveryBlob,
+    DeliveryStore,
+    Reached,
+    Remark,
+    pack,
+)
 
 
 @pytest.fixture
@@ -49,6 +58,28 @@ def test_a_failure_before_commit_keeps_nothing(store: DeliveryStore) -> None:
         store.write(0, 1, [blob("main", 1, 1, b"a")], strike)
     assert list(store.blobs()) == []
     assert store.reached() == Reached()
+
+
+def test_the_first_remark_of_a_kind_is_kept_with_its_batch(store: DeliveryStore) -> None:
+    early, late = Remark(3, "limit-reached", 5, 0, "too many"), Remark(3, "limit-reached", 9, 0, "still too many")
+    for _ in range(2):
+        store.write(4, 1, [], remarks=[early, late])
+    store.write(5, 1, [], remarks=[late, Remark(4, "statement-failed", 9, 2, "null")])
+    assert store.remarks() == [early, Remark(4, "statement-failed", 9, 2, "null")]
+    assert store.remarks(before=5) == [early]
+    assert store.remarks(before=4) == []
+    store.write(0, 1, [])  # a lost checkpoint: they are met again
+    assert store.remarks() == []
+
+
+def test_a_store_from_before_remarks_opens(store: DeliveryStore) -> None:
+    store.write(0, 1, [blob("main", 1, 1, b"a")])
+    store.close()
+    with sqlite3.connect(store.path) as db:
+        db.execute("DROP TABLE remarks")
+        db.execute("PRAGMA user_version = 2")
+    again = DeliveryStore.open(store.path, read_only=True)
+    assert (again.count(), again.remarks()) == (1, [])
 
 
 def test_altered_deliveries_are_named(store: DeliveryStore) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from headgate.decide.composite import Occurrence, Signal
 from headgate.model.composite import Composite
 from headgate.model.state import State
 from headgate.model.values import EPOCH, Value, micros
-from headgate.pipeline.detect import beads
+from headgate.pipeline.deliveries import Remark
+from headgate.pipeline.detect import beads, machine
 from headgate.pipeline.detect.bucket import Bucket, CertainSignal, ShardKey
 from headgate.pipeline.detect.machine import Horizons, Machine
 from headgate.pipeline.detect.plans import DetectionPlan
@@ -25,6 +26,7 @@ from headgate.pipeline.detect.routing import SHARDS, Route, Routing, routing, sh
 from headgate.pipeline.detect.sources import Arrival, SourcePromises, times_of
 from headgate.pipeline.detect.views import routed
 from headgate.pipeline.match import Matches
+from headgate.pipeline.spark.detecting import told
 
 BUCKETS = 3
 NUMBER = 7
@@ -110,6 +112,7 @@ def run(plan: DetectionPlan, moments: list[Moment], streams: list[str], cuts: se
             first = number == 0 and (plan.routing.is_cut or at == NUMBER % BUCKETS)
             here += running[at].run([arrival], routed, [NUMBER] if first else [], {}, streams, TIMES)
             if number in cuts:
+                running[at].keep()
                 kept[at].header = running[at].saved()
                 running[at] = bucket(at)
         told.append(here)
@@ -188,13 +191,100 @@ def test_a_shard_in_which_nothing_is_under_way_is_not_kept() -> None:
         Arrival(n, 0, 0, "main", "", "", micros(seconds(t)), micros(seconds(t))) for n, t in ((1, 1), (2, 2), (3, 9))
     ]
     told = list(bucket.run(record[:1], {1: [((NUMBER, shard), first)]}, [NUMBER], {}, ["main"], TIMES))
-    bucket.saved()
+    bucket.keep()
     assert (told, list(kept)) == ([], [(NUMBER, shard)])
     told = list(bucket.run(record[1:], {2: [((NUMBER, shard), second)]}, [], {}, ["main"], TIMES))
-    bucket.saved()
+    bucket.keep()
     assert [(one.time, one.arrival) for one in told] == [(seconds(2), (3, 0))]
     assert [place.seq for place in told[0].contributors] == [1, 2]
     assert not kept
+
+
+@dataclass
+class Two:
+    """Two detections of a domain in one bucket, each one shard, to which the same events come."""
+
+    plans: dict[int, DetectionPlan]
+    kept: Kept = field(default_factory=Kept)
+
+    def __post_init__(self) -> None:
+        self.bucket = Bucket(SourcePromises(), self.kept, self.plans.__getitem__, lambda _: STATE)
+        self.number = 0
+
+    def arrive(self, *events: Occurrence, stopped: tuple[int, ...] = ()) -> list[CertainSignal]:
+        opened = list(self.plans) if not self.number else []
+        self.number += 1
+        at = micros(seconds(10 * self.number))
+        routed = {self.number: [((number, 0), one) for number in self.plans for one in events]}
+        arrivals = [Arrival(self.number, 0, 0, "main", "", "", at, at)]
+        return [
+            *self.bucket.run(arrivals, routed, opened, {}, ["main"], TIMES, stopped=stopped),
+            *self.bucket.keep(),
+        ]
+
+
+def two(first: str, second: str) -> Two:
+    return Two({n: replace(planned(resolved(c)), number=n) for n, c in enumerate((first, second))})
+
+
+def test_a_limit_ends_the_detection_that_came_to_it_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = two("A(x); (A(y); A(z) | B(x)) | $(A(x); B(y))", "A(x)")
+    monkeypatch.setattr(machine, "MAX_BEADS", 6)
+    stop, signal = running.arrive(*(event("A", n, n) for n in range(1, 9)))
+    assert (stop.detection, stop.code, stop.arrival) == (0, "limit-reached", (1, 0))
+    assert (signal.detection, signal.code) == (1, "")
+    assert running.arrive(event("A", 11, 1)) == []
+    assert list(running.kept) == [(1, 0)]
+
+
+@pytest.mark.parametrize("where", ["offer", "settle", "saved"])
+def test_what_nobody_foresaw_ends_one_detection(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    running = two("A(x); B(x)", "A(x)")
+    real = getattr(Machine, where)
+
+    def fails(self: Machine, *given: Any) -> Any:
+        if len(list(self.templates())) == 2 and running.number == 2:
+            raise OverflowError("date value out of range")
+        return real(self, *given)
+
+    monkeypatch.setattr(Machine, where, fails)
+    assert running.arrive() == []
+    told = running.arrive(event("A", 15, 1))
+    assert [(one.detection, one.code) for one in told if one.code] == [(0, "detection-failed")]
+    assert [one.detection for one in told if not one.code] == [1]
+    assert "OverflowError: date value" in next(one.report for one in told if one.code)
+
+
+def test_files_that_cannot_be_read_end_no_detection(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = two("A(x); B(x)", "A(x)")
+
+    def fails(self: Machine, *_: Any) -> None:
+        raise OSError(5, "input/output error")
+
+    monkeypatch.setattr(Machine, "offer", fails)
+    with pytest.raises(OSError, match="input/output"):
+        running.arrive(event("A", 1, 1))
+
+
+def test_a_detection_that_stopped_elsewhere_stops_here() -> None:
+    running = two("$A(x); B(x)", "A(x); B(x)")
+    assert running.arrive(event("A", 1, 1)) == []
+    assert [one.detection for one in running.arrive(event("B", 15, 1), stopped=(0,))] == [1]
+    assert list(running.kept) == [(1, 0)]
+
+
+def row(number: int, subscription: int, data: str = "{}", **facts: Any) -> dict[str, Any]:
+    return {"promise": 0, "time": 0, "contributors": "[]", "code": "", "report": "", "number": number, "data": data,
+            "subscription": subscription, **facts}  # fmt: skip
+
+
+def test_a_stop_in_one_bucket_is_the_end_of_the_whole_detection() -> None:
+    stop = row(5, 1, code="limit-reached", report="too many")
+    rows = [row(7, 1), stop, row(3, 1), row(6, 1, code="limit-reached", report="too many too"), row(5, 1, '{"x":1}'),
+            row(7, 2), row(8, 2, code="statement-failed", report="null")]  # fmt: skip
+    remarks, signals = told(rows)
+    assert remarks == [Remark(1, "limit-reached", 5, 0, "too many"), Remark(2, "statement-failed", 8, 0, "null")]
+    assert signals == [row(3, 1), stop, row(7, 2)]
 
 
 def test_what_no_detection_sees_goes_nowhere() -> None:

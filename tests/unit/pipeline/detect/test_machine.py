@@ -11,7 +11,7 @@ from tests.strategies import composites
 from tests.strategies.composites import TABLES, event, resolved, seconds
 
 from headgate.decide.blocks import Moment, SourceFacts, detect
-from headgate.decide.composite import Complete, Signal, signals
+from headgate.decide.composite import FOREVER, Complete, Signal, signals
 from headgate.model.composite import Composite, SideAssignment, templates
 from headgate.model.errors import LimitReached
 from headgate.model.values import EPOCH
@@ -160,3 +160,23 @@ def test_events_that_wait_for_a_silent_source_are_bounded(monkeypatch: pytest.Mo
     running = Machine(resolved("$A(x); B(x)"), EPOCH, (), Horizons(ONE))
     with pytest.raises(LimitReached, match="holds the horizon back"):
         running.arrive(Moment(tuple(event("B", n, n) for n in range(1, 100)), {}))
+
+
+@pytest.mark.parametrize("text", ["A(x); {Probability = 0.9} B(x)", "A(x) - {Probability = 0.9} B(x)"])
+def test_the_last_of_all_times_has_nothing_after_it(text: str) -> None:
+    last = (FOREVER - EPOCH).total_seconds() - 1
+    streams = {"main": SourceFacts(error=1_000.0)}
+    moments = [Moment((event("A", last, 1),), {}), Moment((), {"main": FOREVER})]
+    assert agree(resolved(text), (streams, moments)) == set()
+
+
+def test_what_a_block_could_not_do_is_told_once_and_does_not_pile_up() -> None:
+    running = Machine(
+        resolved("{ int t = 0; expr: $A(x) event: kill hd; t = hd.x; end: accept hd }"), EPOCH, (), Horizons(ONE)
+    )
+    for batch in range(3):
+        running.arrive(Moment(tuple(event("A", 10 * batch + n, n) for n in range(1, 9)), {"main": seconds(10 * batch)}))
+        assert len(running.take_reports()) == 1
+    size = len(running.saved())
+    running.arrive(Moment(tuple(event("A", 30 + n, n) for n in range(1, 9)), {"main": seconds(40)}))
+    assert len(running.saved()) <= size
