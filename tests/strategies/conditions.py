@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
-from typing import Final, get_args
+from typing import Final, TypeAlias, get_args
 
 from hypothesis import strategies as st
 
@@ -196,32 +196,42 @@ class _Names:
         return st.one_of(constant, constant, self.reference(kind)) if self.references(kind) else constant
 
 
+_Maker: TypeAlias = Callable[[], st.SearchStrategy[Condition]]
+
+
+@st.composite
+def _one(draw: st.DrawFn, makers: Sequence[_Maker]) -> Condition:
+    """One of many, of which only those that are drawn are made."""
+    return draw(pick(draw, makers)())
+
+
 def _atoms(
     names: _Names, groups: Sequence[str], relations: Mapping[str, int], predicates: Mapping[str, int]
 ) -> st.SearchStrategy[Condition]:
-    made: list[st.SearchStrategy[Condition]] = [st.sampled_from((TRUE, FALSE))]
+    makers: list[_Maker] = [lambda: st.sampled_from((TRUE, FALSE))]
     for kind in names.referable():
-        made += _comparisons(names, kind)
+        makers += _comparisons(names, kind)
     if Kind.STRING in names.referable():
-        reference, text = names.reference(Kind.STRING), names.operand(Kind.STRING)
-        made.append(st.builds(TextMatch, _TEXT, reference, text))
-        made.append(st.builds(TextMatch, _TEXT, text, reference))
+        makers.append(lambda: st.builds(TextMatch, _TEXT, names.reference(Kind.STRING), names.operand(Kind.STRING)))
+        makers.append(lambda: st.builds(TextMatch, _TEXT, names.operand(Kind.STRING), names.reference(Kind.STRING)))
         if groups:
-            made.append(st.builds(InGroup, reference, st.sampled_from(groups)))
-    anything = st.one_of([names.operand(kind) for kind in Kind])
+            makers.append(lambda: st.builds(InGroup, names.reference(Kind.STRING), st.sampled_from(groups)))
     for relation, arity in relations.items():
-        made.append(st.builds(Related, st.just(relation), st.tuples(*[anything] * arity)))
+        makers.append(lambda of=relation, arity=arity: st.builds(Related, st.just(of), _anything(names, arity)))
     for predicate, arity in predicates.items():
-        made.append(st.builds(Predicate, st.just(predicate), st.tuples(*[anything] * arity)))
-    return st.one_of(made)
+        makers.append(lambda of=predicate, arity=arity: st.builds(Predicate, st.just(of), _anything(names, arity)))
+    return _one([cache(make) for make in makers])
 
 
-def _comparisons(names: _Names, kind: Kind) -> list[st.SearchStrategy[Condition]]:
-    reference, operand = names.reference(kind), names.operand(kind)
+def _anything(names: _Names, arity: int) -> st.SearchStrategy[tuple[Operand, ...]]:
+    return st.tuples(*[st.one_of([names.operand(kind) for kind in Kind])] * arity)
+
+
+def _comparisons(names: _Names, kind: Kind) -> list[_Maker]:
     return [
-        st.builds(Compare, _COMPARE, reference, operand),
-        st.builds(Compare, _COMPARE, operand, reference),
-        st.builds(InRange, reference, operand, operand),
-        st.builds(InSet, reference, _sets(kind)),
-        st.builds(IsNull, reference),
+        lambda: st.builds(Compare, _COMPARE, names.reference(kind), names.operand(kind)),
+        lambda: st.builds(Compare, _COMPARE, names.operand(kind), names.reference(kind)),
+        lambda: st.builds(InRange, names.reference(kind), names.operand(kind), names.operand(kind)),
+        lambda: st.builds(InSet, names.reference(kind), _sets(kind)),
+        lambda: st.builds(IsNull, names.reference(kind)),
     ]

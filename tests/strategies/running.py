@@ -1,6 +1,7 @@
 """How many random examples to run, and from which seed.
 
-`HEADGATE_EXAMPLES` sets the number, `HEADGATE_TIMES` multiplies it (`make soak` does); `HEADGATE_SEED` sets the seed.
+`make test` runs few where a property takes long, and `make soak` many: `HEADGATE_TIMES` is how many times as many as a
+property says that it is worth. `HEADGATE_EXAMPLES` sets that number for all, and `HEADGATE_SEED` the seed.
 Under `CI` without a seed the examples are always the same ones.
 """
 
@@ -14,10 +15,13 @@ import pytest
 from hypothesis import HealthCheck, seed, settings
 
 
-def examples(default: int) -> Callable[[Any], Any]:
-    """Run a property on so many examples."""
+def examples(count: int, *, soak: int | None = None) -> Callable[[Any], Any]:
+    """Run a property on so many examples; `make soak` multiplies `soak`, which is as many unless it is given."""
     chosen = os.environ.get("HEADGATE_SEED")
-    count = int(os.environ.get("HEADGATE_EXAMPLES", default)) * int(os.environ.get("HEADGATE_TIMES", "1"))
+    if (times := os.environ.get("HEADGATE_TIMES")) is not None:
+        count = int(os.environ.get("HEADGATE_EXAMPLES", soak or count)) * int(times)
+    else:
+        count = int(os.environ.get("HEADGATE_EXAMPLES", count))
     configured = settings(
         max_examples=count,
         deadline=None,

@@ -11,7 +11,7 @@ whoever plays the story skips them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -244,28 +244,40 @@ def worlds(draw: st.DrawFn, prefix: str = "", *, predicates: bool = True, steps:
 
 def allowed(state: State, batch: Batch) -> Batch:
     """The batch without the changes that are refused, and event policy without the entries that are."""
-    if _is_allowed(state, batch):
+    if _after(state, batch) is not None:
         return batch
+    one_by_one = replace(batch, changes=tuple(_one_by_one(state, batch)))
+    if _after(state, one_by_one) is not None:
+        return one_by_one
     kept: list[Change] = []
-    for change in batch.changes:
-        one = _without_refused(state, batch.author, kept, change) if isinstance(change, SetEventPolicy) else change
-        if _is_allowed(state, Batch(batch.author, (*kept, one))):
-            kept.append(one)
+    for change in one_by_one.changes:
+        if _after(state, Batch(batch.author, (*kept, change))) is not None:
+            kept.append(change)
     return replace(batch, changes=tuple(kept))
 
 
-def _is_allowed(state: State, batch: Batch) -> bool:
+def _one_by_one(state: State, batch: Batch) -> Iterator[Change]:
+    """The changes that are allowed if each is a batch of its own."""
+    for change in batch.changes:
+        one = _without_refused(state, batch.author, change) if isinstance(change, SetEventPolicy) else change
+        after = _after(state, Batch(batch.author, (one,)))
+        if after is not None:
+            yield one
+            state = after
+
+
+def _after(state: State, batch: Batch) -> State | None:
+    """The state after a batch, if it is allowed."""
     try:
-        next_state(state, batch)
+        return next_state(state, batch)
     except HeadgateError:
-        return False
-    return True
+        return None
 
 
-def _without_refused(state: State, author: str, kept: list[Change], change: SetEventPolicy) -> SetEventPolicy:
+def _without_refused(state: State, author: str, change: SetEventPolicy) -> SetEventPolicy:
     """The entries that are accepted, each on its own."""
     every = {
-        entry: _is_allowed(state, Batch(author, (*kept, SetEventPolicy(EventPolicy((entry,))))))
+        entry: _after(state, Batch(author, (SetEventPolicy(EventPolicy((entry,))),))) is not None
         for entry in dict.fromkeys(change.policy.entries)
     }
     return SetEventPolicy(EventPolicy(tuple(entry for entry in change.policy.entries if every[entry])))

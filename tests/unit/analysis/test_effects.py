@@ -6,15 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from headgate.analysis.advice import Advice, Concern, advise
 from headgate.analysis.effects import Affected, Gain, Turn, effects
 from headgate.analysis.profiles import Profiles
 from headgate.decide.apply import apply
-from headgate.decide.publish import admit
-from headgate.decide.views import entries, governs, holds, may_connect, view
 from headgate.lang import parse_condition, render_condition
 from headgate.model.changes import (
     AddMember,
@@ -33,17 +29,10 @@ from headgate.model.changes import (
     SetConnect,
     SetKey,
 )
-from headgate.model.errors import HeadgateError
-from headgate.model.events import Draft, Event
-from headgate.model.expressions import subjects
 from headgate.model.rights import Action, Effect, Rule, Source
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.solver import check_policy_rule
-from strategies.memory import MemoryLedger, exact, play
-from strategies.running import examples
-from strategies.worlds import Publish, worlds
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SALE = EventType("a.Sale", "shop", {"item": Kind.STRING, "price": Kind.INT, "card": Kind.STRING})
@@ -247,128 +236,6 @@ def test_rules_for_nobody_and_principals_that_cannot_connect_are_named() -> None
     ]
     assert advice(SetKey("ann", None)) == [Advice(Concern.NO_KEY, ("ann",))]
     assert advice(no("c", "ann", Action.CONNECT)) == [Advice(Concern.NOT_LET_IN, ("ann",))]
-
-
-# -- on every event -----------------------------------------------------------------------------------------------
-
-
-def sights(state: State, who: str, event: Event, ledger: MemoryLedger) -> tuple[bool, frozenset[str]]:
-    """Is there a view, and what does it show?"""
-    if who not in state.principals or event.type not in state.types:
-        return False, frozenset()
-    found = view(state, who, event, ledger.predicates, event.origin)
-    return found is not None, frozenset() if found is None else found.attributes & event.values.keys()
-
-
-def answer(state: State, draft: Draft, ledger: MemoryLedger) -> object:
-    if draft.publisher not in state.principals:
-        return None
-    state = replace(state, private=frozenset())  # what a requirement may name is no right; the changes tell of it
-    try:
-        event = admit(
-            state,
-            draft,
-            now=NOON,
-            predicates=ledger.predicates,
-            rate=ord(draft.id[-1]) % 4 or None,
-            policy_rule=check_policy_rule,
-        )
-    except HeadgateError:
-        return None
-    return exact(event.values)
-
-
-@examples(70)
-@given(worlds(steps=6) | worlds(steps=6, roles=True), st.data())
-def test_what_is_not_said_has_not_changed_and_what_is_said_is_so(story, data) -> None:
-    played = play(story)
-    ledger = played.ledger
-    now, then = ledger.states[data.draw(st.integers(0, ledger.version))], ledger.now
-    said: dict[tuple[str, Action, str | None], list[Gain]] = {}
-    for affected in effects(now, then, render_condition):
-        for gain in affected.gains:
-            for who in affected.who:
-                said.setdefault((who, gain.action, gain.type), []).append(gain)
-    for who in dict.fromkeys([*now.principals, *then.principals]):
-        for event in played.log.events:
-            before, after = sights(now, who, event, ledger), sights(then, who, event, ledger)
-            gains = said.get((who, Action.SUBSCRIBE, event.type), [])
-            if not gains:
-                assert before == after
-            lost = {a for g in gains if g.turn is Turn.LOSES for a in g.attributes}
-            gained = {a for g in gains if g.turn is Turn.GAINS for a in g.attributes}
-            other = {a for g in gains if g.turn is Turn.OTHERWISE for a in g.attributes}
-            assert not after[1] & lost
-            assert not before[1] & gained
-            assert before[1] ^ after[1] <= lost | gained | other
-        for name in dict.fromkeys([*now.types, *then.types]):
-            for action in (Action.GOVERN, Action.AUDIT):
-                turns = [g.turn for g in said.get((who, action, name), [])]
-                had, has = (_held(state, who, action, name) for state in (now, then))
-                assert turns == ([] if had == has else [Turn.GAINS if has else Turn.LOSES])
-        turns = [g.turn for g in said.get((who, Action.CONNECT, None), [])]
-        had, has = may_connect(now, who), may_connect(then, who)
-        assert turns == ([] if had == has else [Turn.GAINS if has else Turn.LOSES])
-    for draft in (d for step in story.steps if isinstance(step, Publish) for d in step.drafts):
-        if (
-            draft.type in now.types
-            and draft.type in then.types
-            and now.types.attributes(draft.type) == then.types.attributes(draft.type)
-        ):
-            gains = said.get((draft.publisher, Action.PUBLISH, draft.type), [])
-            before, after = answer(now, draft, ledger), answer(then, draft, ledger)
-            if not gains:
-                assert before == after
-            for gain in gains:
-                assert gain.turn is not Turn.LOSES or after is None
-                assert gain.turn is not Turn.GAINS or before is None
-
-
-def _held(state: State, who: str, action: Action, name: str) -> bool:
-    if who not in state.principals or name not in state.types:
-        return False
-    return governs(state, who, name) if action is Action.GOVERN else holds(state, who, action, name)
-
-
-@examples(70)
-@given(worlds(steps=4) | worlds(steps=4, roles=True))
-def test_a_rule_that_is_said_to_be_idle_could_as_well_not_be_there(story) -> None:
-    played = play(story)
-    state, ledger = played.ledger.now, played.ledger
-    idle = [one for one in advise(state) if one.concern in (Concern.IDLE_FORBID, Concern.IDLE_GRANT)]
-    drafts = [d for step in story.steps if isinstance(step, Publish) for d in step.drafts]
-    for rule in idle:
-        without = replace(state, rules=tuple(r for r in state.rules if r.id not in rule.names))
-        for who in state.principals:
-            for event in played.log.events:
-                assert sights(state, who, event, ledger) == sights(without, who, event, ledger)
-        for draft in drafts:
-            assert answer(state, draft, ledger) == answer(without, draft, ledger)
-
-
-@examples(50)
-@given(worlds(steps=4) | worlds(steps=4, roles=True))
-def test_principals_of_one_profile_have_the_same_entries(story) -> None:
-    state = play(story).ledger.now
-    profiles = Profiles(state)
-    assert sorted(name for names in profiles.members.values() for name in names) == sorted(state.principals)
-    for profile, names in profiles.members.items():
-        for action in (Action.SUBSCRIBE, Action.PUBLISH, Action.GOVERN):
-            mine = [_as_it_counts(rule) for rule in profiles.rules(profile, action)]
-            for name in names:
-                assert set(mine) == {_as_it_counts(rule) for rule in entries(state, name, action)}
-                assert [id for id, _ in mine] == sorted((id for id, _ in mine), key=_places(state))
-
-
-def _as_it_counts(rule: Rule) -> tuple[str, tuple[tuple[str, str, str], ...]]:
-    """A rule, with the arguments of a role that its condition looks at."""
-    asked = subjects(rule.where)
-    return rule.id, tuple(sorted((n, type(v).__name__, repr(v)) for n, v in rule.given.items() if n in asked))
-
-
-def _places(state: State):
-    places = {rule.id: place for place, rule in enumerate(state.rules)}
-    return places.__getitem__
 
 
 def test_entries_of_chains_that_are_too_large_to_look_at_are_told_as_they_are_written() -> None:

@@ -5,25 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
 
 from headgate.analysis.entry_conditions import MOST_CHOICES, condition_of, is_opaque, is_shown, policy_rules
 from headgate.analysis.profiles import Profiles
-from headgate.decide.event_policy import credentials, entry_truth
-from headgate.decide.normal import bind
-from headgate.decide.truth import World, truth
-from headgate.decide.views import condition_for, covered, view
+from headgate.decide.event_policy import credentials
 from headgate.lang import render_condition
 from headgate.lang.rolefile import parse_event_policy
 from headgate.model.changes import AddRow, Batch, DeclareRelation, GrantRole, SetEventPolicy
-from headgate.model.events import Event
-from headgate.model.rights import Action, Effect
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.roles.requests.transition import next_state
-from strategies.memory import play
-from strategies.running import examples
 from strategies.small import SEEN, WORLD
-from strategies.worlds import Story, worlds
 
 
 def made(policy: str, *memberships: GrantRole) -> State:
@@ -91,63 +82,6 @@ def test_too_many_choices_are_not_looked_at() -> None:
     assert not is_opaque(condition_of(state, 0, entry, _held(state)[:-1]))
     assert is_shown(entry, _held(state))
     assert not is_shown(entry, ())
-
-
-@examples(40)
-@given(worlds(steps=5, roles=True))
-def test_a_condition_is_true_where_its_entry_is(story: Story) -> None:
-    played = play(story)
-    for event in played.log.events:
-        state = played.ledger.state(event.version)
-        line = state.types.lineage(event.type)
-        for principal in state.principals:
-            shown = credentials(state, principal, None)
-            for number, entry in enumerate(state.roles.policy.entries[:20]):
-                if entry.event.type not in line:
-                    continue
-                condition = condition_of(state, number, entry, shown)
-                if not is_opaque(condition):
-                    kinds = state.types.attributes(entry.event.type)
-                    world = World(state, {}, {}, attributes=kinds)
-                    assert truth(bind(condition, {}, kinds), event, world) is entry_truth(state, entry, event, shown)
-
-
-@examples(50)
-@given(worlds(steps=5, roles=True))
-def test_the_entries_of_a_profile_give_the_views_of_its_principals(story: Story) -> None:
-    played = play(story)
-    predicates = played.ledger.predicates
-    for event in played.log.events[:8]:
-        state = played.ledger.state(event.version)
-        profiles = Profiles(state)
-        for profile, names in profiles.members.items():
-            listed = profiles.entries(profile, Action.SUBSCRIBE, event.type)
-            if any(is_opaque(rule.where) for rule, _ in listed):
-                continue
-            for name in names:
-                found = view(state, name, event, predicates)
-                seen = None if found is None else found.attributes
-                assert seen == _seen(state, profiles, profile, event, predicates), name
-
-
-def _seen(state: State, profiles: Profiles, profile, event: Event, predicates) -> frozenset[str] | None:
-    """The attributes that the first entries that match show."""
-    subject = profiles.subject(profile)
-    granted, decided, shown = False, set[str](), set[str]()
-    for rule, named in profiles.entries(profile, Action.SUBSCRIBE, event.type):
-        kinds = state.types.attributes(named)
-        world = World(state, {**subject, **rule.given}, predicates, attributes=kinds)
-        found = truth(condition_for(rule, kinds), event, world)
-        grant = rule.effect is Effect.GRANT
-        if found is True if grant else found is not False:
-            whole = not grant and rule.attributes is None
-            covers = frozenset(state.types.attributes(event.type)) if whole else covered(rule, kinds)
-            if whole and not granted:
-                return None
-            shown |= covers - decided if grant else set()
-            decided |= covers
-            granted = granted or grant
-    return frozenset(shown) if granted else None
 
 
 def test_profiles_stay_few() -> None:

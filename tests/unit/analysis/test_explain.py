@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
 
 from headgate.analysis.explain import Demand, Explanation, Question, Standing, Tried, ViewAt, Why, explain
 from headgate.decide.apply import apply
-from headgate.decide.deliver import Books, admits, decide
-from headgate.decide.views import view
+from headgate.decide.deliver import Books
 from headgate.lang import parse_condition, render_condition
 from headgate.model.changes import (
     AddMember,
@@ -32,15 +29,10 @@ from headgate.model.changes import (
 )
 from headgate.model.errors import GovernDenied, NotFound, UnknownName, UnknownType
 from headgate.model.events import Event
-from headgate.model.expressions import TRUE
 from headgate.model.rights import Action, Effect, Rule, Subscription
-from headgate.model.rolefiles import EventEntry, EventPolicy, EventTemplate
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Kind, Value
-from strategies.memory import play
-from strategies.running import examples
-from strategies.worlds import Story, worlds
 
 ADMIN = State().administrator
 SEES = frozenset({Action.SUBSCRIBE})
@@ -441,96 +433,3 @@ def test_entries_are_tried_where_the_subscription_was_made() -> None:
     told = world.ask(event, "ann", subscription="s")
     assert {s.name for s in told.attributes if s.visible} == {"item"}
     assert not world.ask(event).visible
-
-
-# -- against the decision itself --------------------------------------------------------------------------------
-
-
-@given(worlds() | worlds(roles=True))
-@examples(60)
-def test_explanations_agree_with_the_decision(story: Story) -> None:
-    played = play(story)
-    ledger = played.ledger
-    predicates = ledger.predicates
-    books = Books(ledger.now, ledger.state, lambda _: predicates)
-    for event in played.log.events[:6]:
-        for principal in list(ledger.now.principals)[:4]:
-            question = Question(ledger.now.administrator, principal, event.id)
-            answer = explain(question, event, books)
-            state = ledger.state(event.version)
-            seen = view(state, principal, event, predicates)
-            assert answer.visible == (seen is not None)
-            shown = frozenset(s.name for s in answer.attributes if s.visible)
-            assert shown == (frozenset() if seen is None else seen.attributes)
-            _check_needed(answer, state, principal, event, predicates)
-            held = [(s.origin, s.counted) for s in ledger.every_subscription() if s.principal == principal]
-            from_there = (view(state, principal, event, predicates, *one) for one in held)
-            ever = shown.union(*(one.attributes for one in from_there if one is not None))
-            assert (not answer.unmet) == admits(event, principal, state)
-            _check_own(replace(question, asker=principal), event, books, ever)
-
-
-def _check_needed(
-    answer: Explanation, state: State, principal: str, event: Event, predicates: Mapping[str, object]
-) -> None:
-    """What is said to be needed is enough."""
-    for need in answer.needed:
-        grant = Rule("new", principal, SEES, need.type, TRUE, need.attributes, author=state.administrator)
-        at = next((n for n, r in enumerate(state.rules) if r.id == need.before), len(state.rules))
-        ways = [replace(state, rules=(*state.rules[:at], grant, *state.rules[at:]))]
-        for id in need.failed:
-            true = (replace(r, where=TRUE, forced={}) if r.id == id else r for r in state.rules)
-            policy = EventPolicy(
-                tuple(
-                    EventEntry(EventTemplate(one.event.type)) if id == f"events.{number}" else one
-                    for number, one in enumerate(state.roles.policy.entries, start=1)
-                )
-            )
-            ways.append(replace(state, rules=tuple(true), roles=replace(state.roles, policy=policy)))
-        for changed in ways:
-            seen = view(changed, principal, event, predicates)  # type: ignore[arg-type]
-            assert seen is not None
-            assert seen.attributes >= set(need.attributes)
-
-
-def _check_own(question: Question, event: Event, books: Books, shown: frozenset[str]) -> None:
-    """A principal is told no more of an event than its view, and no condition that is not disclosed."""
-    answers = [_answer(question, one, books) for one in (event, None)]
-    if isinstance(answers[0], str):
-        assert answers[0] == answers[1]
-        return
-    answer = answers[0]
-    if answer.full:
-        return
-    assert admits(event, question.principal, books.states(event.version))
-    assert frozenset(s.name for s in answer.attributes if s.visible) <= shown
-    disclosed = {r.id for state in (books.now, books.states(event.version)) for r in state.rules if r.disclose}
-    assert all(t.condition is None or t.rule in disclosed for v in answer.views for t in v.tried)
-
-
-def _answer(question: Question, event: Event | None, books: Books) -> Explanation | str:
-    try:
-        return explain(question, event, books)
-    except NotFound as refused:
-        return str(refused)
-
-
-@given(worlds() | worlds(roles=True))
-@examples(40)
-def test_subscriptions_are_explained_as_decided(story: Story) -> None:
-    played = play(story)
-    ledger = played.ledger
-    predicates = ledger.predicates
-    books = Books(ledger.now, ledger.state, lambda _: predicates)
-    every = ledger.every_subscription()
-    for event in played.log.events[:6]:
-        for subscription in every[:6]:
-            question = Question(
-                ledger.now.administrator, subscription.principal, event.id, subscription=subscription.id
-            )
-            answer = explain(question, event, books, [subscription])
-            delivery = decide(event, subscription, ledger.state, predicates)
-            assert answer.subscription is not None
-            assert answer.subscription.delivered == (delivery is not None)
-            if delivery is not None:
-                assert {s.name: s.value for s in answer.attributes} == delivery.view

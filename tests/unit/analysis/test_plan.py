@@ -152,7 +152,7 @@ def turned(draw: st.DrawFn, state: State) -> State:
     return apply(replace(state, subscriptions={}), kept)
 
 
-@examples(75)
+@examples(40, soak=75)
 @given(worlds(steps=5), st.data())
 def test_a_plan_leads_from_any_policy_to_any_other(story, data) -> None:
     now = play(story).ledger.now

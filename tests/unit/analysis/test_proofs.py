@@ -135,7 +135,7 @@ def without(state: State, ids: set[str]) -> State:
 
 
 @given(policies())
-@examples(40)
+@examples(20, soak=40)
 def test_what_is_reported_can_go_and_nothing_else_can(state: State) -> None:
     checked = check_policy(state, limit=20)
     assert checked.undecided == ()

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from hypothesis import given
-
 from headgate.analysis.restrictions import wanted
-from headgate.decide.deliver import decide
 from headgate.model.changes import RemoveRule, Unsubscribe
 from headgate.model.expressions import Attribute, Compare, Constant, all_of
-from strategies.memory import play
-from strategies.running import examples
 from strategies.small import CHASE, SEEN, commit, forbid, grant, wish, world
-from strategies.worlds import Story, worlds
 
 NEVER = all_of(Compare("<", Attribute("speed"), Constant(1)), Compare(">", Attribute("speed"), Constant(2)))
 
@@ -47,14 +41,3 @@ def test_filters_play_no_part() -> None:
     assert wanted(ledger.now, SEEN)
     commit(ledger, RemoveRule("g"))
     assert not wanted(ledger.now, SEEN)
-
-
-@examples(60)
-@given(worlds() | worlds(roles=True))
-def test_what_nobody_wants_goes_to_nobody(story: Story) -> None:
-    played = play(story)
-    for event in played.log.events:
-        state = played.ledger.state(event.version)
-        if not wanted(state, event.type):
-            for subscription in state.subscriptions.values():
-                assert decide(event, subscription, played.ledger.state, played.ledger.predicates) is None

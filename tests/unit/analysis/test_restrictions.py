@@ -38,9 +38,7 @@ from headgate.model.rights import Action, Effect, Rule, Source, Subscription
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from strategies.memory import play
 from strategies.running import examples
-from strategies.worlds import Story, worlds
 
 ADMIN = State().administrator
 SEES, SENDS = frozenset({Action.SUBSCRIBE}), frozenset({Action.PUBLISH})
@@ -254,34 +252,6 @@ def test_publish_restrictions_of_others_and_of_unknown_types_are_refused() -> No
 
 
 # -- against the decision itself --------------------------------------------------------------------------------
-
-
-@given(worlds() | worlds(roles=True))
-@examples(80)
-def test_a_restriction_never_promises_less_than_is_delivered(story: Story) -> None:
-    played = play(story)
-    ledger = played.ledger
-    predicates = ledger.predicates
-    known = Books(ledger.now, ledger.state, lambda _: predicates)
-    for event in played.log.events[:8]:
-        state = ledger.state(event.version)
-        for wanted in [s for s in state.subscriptions.values() if state.types.is_a(event.type, s.type)][:6]:
-            askers = {ledger.now.administrator, wanted.principal} & {ledger.now.administrator, *ledger.now.principals}
-            for asker in sorted(askers):  # a principal that was removed since may no longer ask
-                answer = restrict(asker, wanted.id, wanted, event.version, known)
-                mine = reach(answer, event.type)
-                seen = view(state, wanted.principal, event, predicates, wanted.origin, wanted.counted)
-                if seen is not None:
-                    assert set(mine.attributes) >= seen.attributes
-                    assert mine.reason not in (
-                        Reason.NO_GRANT,
-                        Reason.CREDENTIALS,
-                        Reason.FORBIDDEN,
-                        Reason.NEVER_TRUE,
-                    )
-                if decide(event, wanted, ledger.state, predicates) is not None:
-                    assert mine.reason is None
-                    assert answer.satisfiable
 
 
 CONDITIONS = (

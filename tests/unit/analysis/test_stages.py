@@ -301,7 +301,7 @@ def entries(draw: st.DrawFn) -> EventEntry:
     return EventEntry(EventTemplate(SEEN, args), refs, constraint, draw(st.integers(0, 2)) == 0)
 
 
-@examples(300)
+@examples(120, soak=300)
 @given(st.lists(entries(), max_size=5), st.data())
 def test_the_acceptance_function_is_the_direct_reading(listed: list[EventEntry], data: st.DataObject) -> None:
     state = with_policy(EventPolicy(tuple(listed)))

@@ -122,9 +122,11 @@ def _policy_clashes(state: State, roles: RoleKinds) -> Iterator[tuple[EventEntry
         for parameter, expression in one.parameters:
             for clash in _clashes(expression, attributes):
                 yield name, f"`{parameter}` of the representative of `{name}`", clash
-    for number, entry in enumerate(state.roles.policy.entries):
+    entries = state.roles.policy.entries
+    kinds = {name: parameter_kinds(state, name) for name in {entry.event.type for entry in entries}}
+    for number, entry in enumerate(entries):
         line = f"line {entry.line}" if entry.line else f"entry {number + 1}"
-        for clash in entry_clashes(entry, parameter_kinds(state, entry.event.type), roles):
+        for clash in entry_clashes(entry, kinds[entry.event.type], roles):
             yield entry, f"event policy, {line}", clash
 
 
@@ -180,12 +182,12 @@ def _of_constant(value: Argument) -> KnownKind | None:
 
 def _known(expression: Operand, bound: Mapping[str, KnownKind]) -> KnownKind | None:
     """What an expression is; None where nothing tells."""
+    if isinstance(expression, Variable):
+        return bound.get(expression.name)
+    if isinstance(expression, Constant):
+        return _of_constant(expression.value)
     shown = f"`{said(expression)}`"
     match expression:
-        case Variable(name):
-            return bound.get(name)
-        case Constant(value):
-            return _of_constant(value)
         case tree.Meta(name):
             return KnownKind(Kind.TIMESTAMP if name == "time" else Kind.STRING, shown)
         case tree.Apply(function):
