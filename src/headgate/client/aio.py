@@ -368,6 +368,10 @@ class Client:
         """One's own detections; `unsubscribe` ends one."""
         return (await self._session.ask(wire.DetectionsAnswer, "GET", "/v1/detections")).detections
 
+    async def detection_state(self, id: str) -> dict[str, Any]:
+        """Where a detection stands: what its evaluations wait for, and which sources hold them back."""
+        return await self._facts("/v1/detections", id, "state")
+
     async def why_signalled(self, id: str, position: str) -> dict[str, Any]:
         """The events that a signal of a detection rests on, as far as one may know of them."""
         return await self._facts("/v1/detections", id, "signals", position)

@@ -397,6 +397,7 @@ class Client(Wrapper[aio.Client]):
     resume = opened(aio.Client.resume)
     detect = detecting(aio.Client.detect)
     detections = waited(aio.Client.detections)
+    detection_state = waited(aio.Client.detection_state)
     why_signalled = waited(aio.Client.why_signalled)
     subscriptions = waited(aio.Client.subscriptions)
     unsubscribe = waited(aio.Client.unsubscribe)

@@ -6,9 +6,8 @@ Guarantees: whoever asks is told what it may know (D14); of events that it may n
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import pyarrow.compute as pc
@@ -22,10 +21,7 @@ from headgate.model.errors import HeadgateError, NotFound
 from headgate.model.events import Event
 from headgate.model.rights import Subscription
 from headgate.model.state import State
-from headgate.model.values import plain
 from headgate.node.domain import Domain
-from headgate.pipeline import SIGNALS
-from headgate.pipeline.detect.signals import StoredSignal, stored_signals
 from headgate.pipeline.log.codec import decode, from_blob, layouts
 
 MAX_VERSIONS: Final = 1_000
@@ -73,57 +69,6 @@ def _named(domain: Domain, question: Question, stream: str | None) -> Iterator[E
         return
     if is_told_all(domain.ledger.state(), question.asker, event.type):
         yield event
-
-
-@dataclass(frozen=True, slots=True)
-class SignalExplanation:
-    """A signal, and what is told of each event that it rests on."""
-
-    detection: str
-    expression: str
-    id: str
-    time: datetime
-    bindings: Mapping[str, object]
-    contributors: tuple[Explanation, ...]
-    untold: int = 0
-    """Contributing events of which nothing can be told: the log no longer holds them."""
-
-
-def explain_signal(domain: Domain, asker: str, detection: Subscription, number: int, seq: int) -> SignalExplanation:
-    """Why a detection signalled, by its number and that of the signal: each event as the asker may know it (D14).
-
-    What a detection sees is its principal's views, so its principal may know of every one; places are for auditors.
-    """
-    assert detection.detection is not None
-    found = _signal(domain, number, seq)
-    now = domain.ledger.state()
-    books = domain.books(now)
-    told: list[Explanation] = []
-    untold = 0
-    for stream, event_seq, _ in found.row.contributors:
-        try:
-            event = domain.event(stream, event_seq)
-            question = Question(asker, detection.principal, event.id, subscription=detection.id)
-            told.append(explanations.explain(question, event, books, [detection]))
-        except NotFound:
-            untold += 1
-    return SignalExplanation(
-        detection.id,
-        detection.detection.text,
-        found.id,
-        found.row.time,
-        {name: plain(value) for name, value in found.row.environment},
-        tuple(told),
-        untold,
-    )
-
-
-def _signal(domain: Domain, number: int, seq: int) -> StoredSignal:
-    for blob in domain.signals.for_subscription(number, SIGNALS, seq - 1, seq, 1).blobs:
-        for one in stored_signals(blob.blob or b""):
-            if (one.seq, one.row.subscription) == (seq, number):
-                return one
-    raise NotFound("no such signal", remedy="retention may have removed it")
 
 
 def restriction(domain: Domain, asker: str | None, subscription: str, version: int | None = None) -> Restriction:

@@ -163,6 +163,37 @@ def test_a_detection_begins_at_a_version(client: Client, shop: Served, key: Path
     client.unsubscribe("since")
 
 
+def test_where_a_detection_stands_is_told(client: Client, shop: Served, key: Path) -> None:
+    expression = "$Sale('rum', a); Sale('rum', b) {b > a}"
+    client.detect(expression, id="stands").close()
+    shop.publish(5, item="rum")
+    shop.publish(6, item="rum")
+    asked = expression, "--id", "stands", "--explain"
+    done = detect(shop, key, *asked)
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert "stands $Sale('rum', a)" in said
+    assert "an event that matches" in said
+    assert "a promise past" in said
+    assert "has promised" in said
+    told = json.loads(detect(shop, key, *asked, "--json").output)
+    assert told.keys() == client.detection_state("stands").keys()
+    local = ["detect", "explain", "anna", "stands", "--domain", str(shop.domain.paths.directory)]
+    assert json.loads(CliRunner().invoke(app, [*local, "--json"]).output)["expression"] == expression
+    ((stream, tail),) = [(name, tail) for name, tail in shop.domain.log.tails().items() if tail.last]
+    shop.signal("anna", "stands", (1, {"a": 5.0}), on=((stream, tail.last, shop.domain.ledger.version),))
+    with client.resume("stands") as detection:
+        signal = detection.next(timeout=30)
+    assert signal is not None
+    why = CliRunner().invoke(app, [*local, signal.id])
+    assert why.exit_code == 0, why.output
+    assert "it rests on 1 event" in why.output
+    assert f"{stream}:{tail.last}" in why.output
+    assert CliRunner().invoke(app, [*local, "no-such"]).exit_code != 0
+    assert CliRunner().invoke(app, [*local, "--as", "bob"]).exit_code != 0
+    client.unsubscribe("stands")
+
+
 def test_what_is_wrong_with_an_expression_is_told_with_its_place(shop: Served, key: Path) -> None:
     wrong = detect(shop, key, "$Sale(i, a); Gone(i)")
     assert wrong.exit_code == 2
@@ -175,7 +206,7 @@ def test_options_that_say_nothing_are_refused(shop: Served, key: Path, args: tup
 
 
 def test_help_has_examples() -> None:
-    for args in (("--help",), ("null", "--help"), ("run", "--help"), ("check", "--help")):
+    for args in (("--help",), ("null", "--help"), ("run", "--help"), ("check", "--help"), ("explain", "--help")):
         done = CliRunner().invoke(app, ["detect", *args])
         assert done.exit_code == 0, done.output
     assert "--bind" in CliRunner().invoke(app, ["detect", "null", "--help"]).output

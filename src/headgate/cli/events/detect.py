@@ -1,4 +1,4 @@
-"""`headgate detect`: the signals of a composite event as they become certain; and `headgate detect check`.
+"""`headgate detect`: the signals of a composite event as they become certain, or what it waits for; `check`, `explain`.
 
 Guarantees: as `headgate subscribe`: a signal is acknowledged after it was printed, so a named detection loses nothing
 and resumes where it was, and one without a name ends with the command. What is no command of its own is an expression:
@@ -24,9 +24,12 @@ from headgate.cli.events.subscribe import (
     values,
 )
 from headgate.cli.policy.detect_check import check
+from headgate.cli.policy.detect_explain import explain as explain_
+from headgate.cli.policy.detect_explain import show_state
 from headgate.cli.shared.common import group
 from headgate.cli.shared.connection import PresentingConnection
 from headgate.cli.shared.options import argument, option
+from headgate.cli.shared.rendering import print_json
 from headgate.client import Signal
 from headgate.model.values import render_timestamp
 
@@ -36,6 +39,9 @@ ExpressionArgument = Annotated[
 BindOption = Annotated[
     list[str] | None,
     option("--bind NAME=VALUE", "The value of a variable from the start: a number, true, false or text; repeatable."),
+]
+ExplainOption = Annotated[
+    bool, option("--explain", "Say where it stands and what it waits for, in place of printing signals.")
 ]
 IdOption = Annotated[str | None, option("--id ID", "Keep the detection under this name and resume it next time.")]
 
@@ -47,7 +53,8 @@ def run(
     from_: FromOption = "now",
     count: CountOption = None,
     requires: RequiresOption = None,
-    json: Annotated[bool, option("--json", "One CloudEvent a line, as JSON.")] = False,
+    explain: ExplainOption = False,
+    json: Annotated[bool, option("--json", "One CloudEvent a line, as JSON; with --explain, the facts.")] = False,
     *,
     connection: PresentingConnection,
 ) -> None:
@@ -61,6 +68,8 @@ def run(
 
     `headgate detect '$Seen(b, r1); Seen(b, r)' --bind b=b7 --id follow-b7 --from start --as ann`
 
+    `headgate detect '$Alarm(r); Seen(b, r) - AllClear(r)' --from start --explain --as ann`
+
     `headgate detect 'count ($Sale(i, a) - Closed())' --count 1 --json --as ann | jq .data`
     """
     begin = place_of(from_, "--from")
@@ -72,6 +81,10 @@ def run(
             expression, bind=bound, id=id, from_=begin, temporary=id is None, requires=requires, ack="manual"
         ) as detection,
     ):
+        if explain:
+            state = client.detection_state(detection.id)
+            print_json(state) if json else show_state(state)
+            return
         print_all(detection, count, _event if json else _line)
 
 
@@ -117,5 +130,5 @@ class _OrExpression(TyperGroup):
         return super().parse_args(ctx, args if named or not args else ["run", *args])
 
 
-app = group(run, check)
+app = group(run, check, explain=explain_)
 app.info.cls = _OrExpression

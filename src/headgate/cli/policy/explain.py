@@ -58,7 +58,7 @@ def explain(
     with open_domain(domain) as opened:
         question = ex.Question(asker or opened.ledger.administrator, principal, event, version, subscription)
         answer, others = explaining.explain(opened, question, stream)
-    print_json(answer) if json else _show(answer)
+    print_json(answer) if json else show_explanation(answer)
     if others and answer.full and not json:
         say(f"\nnote: {others + 1} events are called `{event}`; ask for the others as stream:seq")
 
@@ -66,7 +66,8 @@ def explain(
 # -- words ------------------------------------------------------------------------------------------------------
 
 
-def _show(answer: ex.Explanation) -> None:
+def show_explanation(answer: ex.Explanation) -> None:
+    """What became of an event for a principal, as people read it."""
     place = f" at {answer.place[0]}:{answer.place[1]}" if answer.place else ""
     published = f"published by {answer.publisher} at {render_timestamp(answer.time)}"
     say("event ", (answer.event, "bold"), f" ({answer.type}){place}, {published}")

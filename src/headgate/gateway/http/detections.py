@@ -1,4 +1,4 @@
-"""Detections over HTTP: make one, look at it, end it, and ask why it signalled.
+"""Detections over HTTP: make one, look at it, end it, and ask where it stands and why it signalled.
 
 Guarantees: a detection is a subscription, under the same names and limits; its signals are read, acknowledged and
 pushed where a subscription's events are. Whatever is wrong with an expression is refused with its line and column.
@@ -12,7 +12,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from headgate.commands import explaining
+from headgate.commands import detections as explaining
 from headgate.commands import subscriptions as subscribing
 from headgate.commands.subscriptions import ledger_id, local_id
 from headgate.decide.composite_check import resolve
@@ -21,6 +21,7 @@ from headgate.gateway.http.operations import Call, Operation, answer
 from headgate.gateway.http.rendering import as_json
 from headgate.lang import render_condition
 from headgate.model.errors import HeadgateError, NotFound
+from headgate.model.limits import MAX_REPLAYED
 from headgate.model.rights import Detection, Subscription
 from headgate.model.types import SIGNAL
 from headgate.model.values import EPOCH, brief, plain
@@ -66,6 +67,15 @@ async def end_detection(call: Call) -> None:
     """End a detection."""
     mine = await _own(call)
     await call.run(subscribing.unsubscribe, call.gateway.ledger, call.principal, mine.id)
+
+
+@Operation("GET", "/v1/detections/{id}/state", errors=(404, 422))
+async def where_detection_stands(call: Call) -> dict[str, Any]:
+    """Where a detection stands: what its evaluations wait for, and which sources hold them back."""
+    gateway, mine = call.gateway, await _own(call)
+    asked = gateway.domain, call.principal, mine, MAX_REPLAYED
+    told: Any = as_json(await call.run(explaining.detection_state, *asked))
+    return {**told, "detection": _local(mine)}
 
 
 @Operation("GET", "/v1/detections/{id}/signals/{position}", errors=(404, 422))

@@ -163,6 +163,10 @@ class Bucket:
         """A bucket that has seen nothing, for detections that are run over earlier records by themselves."""
         return Bucket(SourcePromises(), self._shards, self._plan_of, self._state_at)
 
+    def machines(self) -> Iterable[Machine]:
+        """The machines that are held in memory, by the order of their shards."""
+        return (self._machines[key] for key in sorted(self._machines))
+
     def keep_in(self, shards: ShardStore) -> None:
         """From here on shards are kept there, and are there as they were kept before."""
         self._shards = shards

@@ -223,7 +223,7 @@ class Machine:
         self._prune()
         self._gates = {type: _living(gates) for type, gates in self._gates.items()}
         self._clocks = _living(self._clocks)
-        there = list(self._every_bead())
+        there = list(self.every_bead())
         heading = [(bead.number, type(bead).__name__) for bead in there]
         contents = [[getattr(bead, name) for name in beads.fields_of(bead)] for bead in there]
         waits = [(one.beads, one.kept) for one in self._waits.values()]
@@ -253,7 +253,8 @@ class Machine:
         for name, value in zip(_REMEMBERED, rest, strict=True):
             setattr(self, name, value)
 
-    def _every_bead(self) -> Iterator[Bead]:
+    def every_bead(self) -> Iterator[Bead]:
+        """Its evaluations, each before those that it started."""
         left = [self._root] if self._root is not None and self._root.alive else []
         while left:
             bead = left.pop()

@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate.commands import detections as explaining
+from headgate.commands.subscriptions import ledger_id
+from headgate.decide.deliver import is_told_all
 from headgate.model.changes import AddRule, Unsubscribe, Withdraw
+from headgate.model.errors import GovernDenied, NotFound
 from headgate.model.rights import Action, Rule
 from headgate.pipeline.deliveries import Remark
 from strategies.running import examples
@@ -290,6 +294,58 @@ def test_a_signal_is_explained_by_its_events_as_far_as_one_may_know(shop: Served
             acked = shop.ask("anna", "POST", "/v1/subscriptions/why/ack", {"positions": [wrong]}).json()
             assert acked["code"] == "bad-position"
     assert shop.ask("bob", "GET", f"/v1/detections/why/signals/{one['hgposition']}").status_code == 404
+
+
+def test_where_a_detection_stands_is_told_to_its_principal(shop: Served) -> None:
+    shop.detect("anna", "stands", "$Sale(item, a); Sale(item, b) {b > a}", bind={"item": "gin"})
+    shop.publish(5, item="gin")
+    shop.publish(6, item="gin")
+    told = shop.ask("anna", "GET", "/v1/detections/stands/state").json()
+    assert (told["detection"], told["principal"], told["is_whole"], told["stopped"]) == ("stands", "anna", True, "")
+    held = [one for one in told["waits"] if one["bindings"] == {"item": "gin", "a": 5.0}]
+    assert [(one["for"], one["types"]) for one in held] == [("horizon", [SALE])]
+    assert any(one["holds"] for one in told["horizons"])
+    assert {one["publisher"] for one in told["horizons"]} == {""}
+    shop.publish(1, item="tea")  # the stream promises its clock with everything that it stores
+    eventually(lambda: shop.ask("anna", "GET", "/v1/detections/stands/state").json()["signals"] == 1)
+    assert shop.ask("bob", "GET", "/v1/detections/stands/state").status_code == 404
+    shop.subscribe("anna", "events")
+    assert shop.ask("anna", "GET", "/v1/detections/events/state").status_code == 404
+
+
+def test_a_signal_is_explained_to_auditors(shop: Served) -> None:
+    made = shop.detect("anna", "audited", BOTH)
+    shop.publish(43)
+    ((stream, tail),) = [(name, tail) for name, tail in shop.domain.log.tails().items() if tail.last]
+    shop.signal("anna", "audited", (1, {"a": 43.0}), on=((stream, tail.last, shop.domain.ledger.version),))
+    (one,) = poll(shop, "audited", wait=PATIENCE)["events"]
+    domain, name = shop.domain, ledger_id("anna", "audited")
+    for id in ("audited", name):
+        with pytest.raises(GovernDenied):
+            explaining.find_detections(domain, "bob", "anna", id)
+    with pytest.raises(NotFound):
+        explaining.find_detections(domain, "anna", "anna", "none")
+    shop.commit(AddRule(Rule("bob-audits", "bob", frozenset({Action.AUDIT}), SALE)))
+    for asker in ("bob", "anna", domain.ledger.administrator):
+        found = explaining.find_detections(domain, asker, "anna", "audited")
+        assert [(detection.id, detection.first) for _, detection in found] == [(name, made["version"])]
+        number, detection, seq = explaining.find_signal(domain, found, one["id"])
+        told = explaining.explain_signal(domain, asker, detection, number, seq)
+        assert (told.bindings, told.untold) == ({"a": 43.0}, 0)
+        assert [c.place for c in told.contributors] == [
+            None if asker == "anna" and not audits(shop) else (stream, tail.last)
+        ]
+        state = explaining.detection_state(domain, asker, detection)
+        assert state.detection == "audited"
+    with pytest.raises(NotFound):
+        explaining.find_signal(domain, found, "other")
+    with pytest.raises(GovernDenied):
+        explaining.find_detections(domain, "till", "anna", "audited")
+
+
+def audits(shop: Served) -> bool:
+    """May anna know places by now?"""
+    return is_told_all(shop.domain.ledger.state(), "anna", SALE)
 
 
 def test_figures_tell_of_detections(shop: Served) -> None:
