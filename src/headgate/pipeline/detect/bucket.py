@@ -185,10 +185,9 @@ class Bucket:
         self._stopped |= earlier._stopped
 
     def _open(self, number: int) -> None:
-        """A detection begins; what is cut into shards begins when something arrives for them."""
+        """A detection begins, with the next record; what is cut into shards begins when something arrives for them."""
         if not self._plan_of(number).routing.is_cut and (number, 0) not in self._waiting:
             self._begun.add((number, 0))
-            self._try((number, 0), lambda machine: machine.offer(()))
 
     def _close(self, number: int) -> None:
         mine = [key for key in {*self._waiting, *self._machines, *self._begun} if key[0] == number]
@@ -202,14 +201,16 @@ class Bucket:
 
     def _arrive(self, arrival: Arrival, events: Sequence[tuple[ShardKey, Occurrence]]) -> Iterator[CertainSignal]:
         mine: dict[ShardKey, list[Occurrence]] = {}
+        begun, self._begun = self._begun, set()
+        for key in begun:
+            mine[key] = []
         for key, one in events:
             mine.setdefault(key, []).append(one)
         for key, some in mine.items():
             self._try(key, lambda machine, some=some: machine.offer(some))  # type: ignore[misc]
         self.sources.take(arrival)
         told: list[CertainSignal] = []
-        begun, self._begun = self._begun, set()
-        for key in sorted({*mine, *begun, *(key for key in self._due() if key in self._waiting)}):
+        for key in sorted({*mine, *(key for key in self._due() if key in self._waiting)}):
             for signal in self._try(key, lambda machine: machine.settle()) or ():
                 because = tuple(contributors(signal.because))
                 told.append(CertainSignal(self._place, key[0], signal.time, signal.environment, because))

@@ -287,6 +287,18 @@ def test_a_stop_in_one_bucket_is_the_end_of_the_whole_detection() -> None:
     assert signals == [row(3, 1), stop, row(7, 2)]
 
 
+def test_a_detection_that_is_kept_before_anything_arrives_has_lost_nothing() -> None:
+    plan, kept = planned(resolved("$(null | AbsTime(3)); A(x)")), Kept()
+    running = Bucket(SourcePromises(), kept, lambda _: plan, lambda _: STATE)
+    assert list(running.run([], {}, [NUMBER], {}, ["main"], TIMES)) == []
+    assert running.keep() == []
+    again = Bucket(SourcePromises(), kept, lambda _: plan, lambda _: STATE)
+    again.restore(running.saved())
+    records = [Arrival(n, 0, 0, "main", "", "", micros(seconds(9 * n)), 0) for n in (1, 2)]
+    told = again.run(records, {1: [((NUMBER, 0), event("A", 2, 1))]}, [], {}, ["main"], TIMES)
+    assert [one.time for one in told] == [seconds(2)]
+
+
 def test_what_no_detection_sees_goes_nowhere() -> None:
     nothing = np.zeros(0, np.int64)
     none: Any = Matches(nothing, nothing.astype(np.int32), np.zeros((0, 1), np.uint64), nothing)
