@@ -19,7 +19,20 @@ from itertools import groupby
 from operator import is_
 from typing import Any, Final, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, Table, bindparam, literal, or_, select, union, union_all
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    Table,
+    bindparam,
+    literal,
+    or_,
+    select,
+    union,
+    union_all,
+)
 
 from headgate.analysis.plan import same_rules
 from headgate.ledger import queries, schema
@@ -42,7 +55,7 @@ def load(connection: Connection, version: int, administrator: str, *, subscripti
     state = State(version=version, administrator=administrator)
     for table, collections in groupby(schema.COLLECTIONS, lambda one: one.table):
         if subscriptions or table is not SUBSCRIPTIONS.table:
-            rows = _rows(connection, table, schema.in_force(table, version))
+            rows = _rows(connection, _STATEMENTS[table].in_force, version=version)
             for collection in collections:
                 state = collection.read(state, collection.own(rows))
     return state
@@ -58,16 +71,14 @@ def advance(connection: Connection, state: State, version: int, *, subscriptions
         if not any(one.table.name in names for one in family):
             continue
         for collection in family:
-            table = collection.table
+            statements = _STATEMENTS[collection.table]
             if collection.follow is None:
-                state = collection.read(
-                    state, collection.own(_rows(connection, table, schema.in_force(table, version)))
-                )
+                rows = _rows(connection, statements.in_force, version=version)
+                state = collection.read(state, collection.own(rows))
                 continue
-            over = table.c.to_version.between(since + 1, version) & (table.c.from_version <= since)
-            begun = table.c.from_version.between(since + 1, version) & schema.in_force(table, version)
-            ended = collection.own(_rows(connection, table, over))
-            state = collection.follow(state, ended, collection.own(_rows(connection, table, begun)))
+            ended = _rows(connection, statements.ended, after=since + 1, through=version)
+            begun = _rows(connection, statements.begun, after=since + 1, through=version, version=version)
+            state = collection.follow(state, collection.own(ended), collection.own(begun))
     return replace(state, version=version)
 
 
@@ -86,13 +97,34 @@ def touched(connection: Connection, tables: Iterable[Table], after: int, through
     return sorted(connection.scalars(union(*selects)))
 
 
-def _rows(connection: Connection, table: Table, which: ColumnElement[bool]) -> list[RowMapping]:
-    order = (table.c.rank, table.c.row) if table in schema.RANKED else (table.c.row,)
-    return list(connection.execute(select(table).where(which).order_by(*order)).mappings())
+def _rows(connection: Connection, statement: Select[Any], **versions: int) -> list[RowMapping]:
+    return list(connection.execute(statement, versions).mappings())
 
 
 def _within(column: ColumnElement[int]) -> ColumnElement[bool]:
     return column.between(bindparam("after"), bindparam("through"))
+
+
+@dataclass(frozen=True, slots=True)
+class _Statements:
+    """What is asked of a table, made once: making a statement takes longer than asking it of a small table."""
+
+    in_force: Select[Any]
+    ended: Select[Any]
+    """The rows in force before `after` that are over by `through`."""
+    begun: Select[Any]
+    """The rows that began since, and are in force at `version`."""
+
+
+def _statements(table: Table) -> _Statements:
+    order = (table.c.rank, table.c.row) if table in schema.RANKED else (table.c.row,)
+    in_force = schema.in_force(table, bindparam("version", type_=BigInteger))
+    over = _within(table.c.to_version) & (table.c.from_version < bindparam("after"))
+    every = select(table).order_by(*order)
+    return _Statements(every.where(in_force), every.where(over), every.where(_within(table.c.from_version) & in_force))
+
+
+_STATEMENTS: Final = {table: _statements(table) for table in schema.tables()}
 
 
 _TOUCHED: Final = union_all(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Column, ColumnElement, Index, String, Table, Text, and_, or_
+from sqlalchemy import BigInteger, BindParameter, Column, ColumnElement, Index, String, Table, Text, and_, or_
 
 from headgate.ledger.codec import Stored, decoding
 from headgate.ledger.collection import KEYS, METADATA, Collection, Difference, OfFact, Words, key_of
@@ -80,7 +80,7 @@ def tables(which: Callable[[Collection], bool] = lambda _: True) -> list[Table]:
     return list(dict.fromkeys(one.table for one in COLLECTIONS if which(one)))
 
 
-def in_force(table: Table, version: int) -> ColumnElement[bool]:
+def in_force(table: Table, version: int | BindParameter[int]) -> ColumnElement[bool]:
     """The rows in force at a version."""
     ends = table.c.to_version
     return and_(table.c.from_version <= version, or_(ends.is_(None), ends > version))

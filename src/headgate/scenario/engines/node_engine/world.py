@@ -342,7 +342,7 @@ class NodeWorld:
             got = []
             for delivery in self._node.run(reader.read(counts[reader.number])):
                 event = events[delivery.id]
-                kinds = self._domain.ledger.state(event.version).types.attributes(event.type)
+                kinds = self._domain.ledger.state(event.version, subscriptions=False).types.attributes(event.type)
                 view = self._audit.view(event, view_of(delivery, kinds))
                 got.append(Got(self._audit.of(event), event.stream, event.seq, view))
             if not reader.undone:
