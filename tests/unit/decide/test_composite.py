@@ -149,7 +149,7 @@ def test_examples_arrive_in_any_order(name: str) -> None:
 
 
 MUTANTS: dict[str, tuple[str, str]] = {
-    "a tie does not kill": ("self.first <= signal.time + self._shift", "self.first < signal.time + self._shift"),
+    "a tie does not kill": ("self.first <= later(signal.time, self._shift)", "self.first < later(signal.time, self._shift)"),
     "matches at the start count": ("if one.time > start:", "if one.time >= start:"),
     "the last match, not the first": ("first = min((signal.time", "first = max((signal.time"),
     "only one match of a time": ('in every if signal.time == first)', 'in every if signal is next(s for s in every if s.time == first))'),
@@ -167,9 +167,9 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "rows there do not count": ("for row in rows.values():", "for row in ():"),
     "every version of a row counts": ("rows[one.key] = one", "rows[one.key, one.seq] = one"),
     "or is exclusive": ("signals(left, start, env, known) | signals(right, start, env, known)", "signals(left, start, env, known) ^ signals(right, start, env, known)"),
-    "then starts at the beginning": ("signals(right, one.time + shift, one.environment", "signals(right, start, one.environment"),
-    "then forgets what was bound": ("signals(right, one.time + shift, one.environment, known)", "signals(right, one.time + shift, env, known)"),
-    "an absence is certain at once": ("return not self.kill(signal) and signal.time + self._shift < self.settled", "return not self.kill(signal)"),
+    "then starts at the beginning": ("signals(right, later(one.time, shift), one.environment", "signals(right, start, one.environment"),
+    "then forgets what was bound": ("signals(right, later(one.time, shift), one.environment, known)", "signals(right, later(one.time, shift), env, known)"),
+    "an absence is certain at once": ("return not self.kill(signal) and later(signal.time, self._shift) < self.settled", "return not self.kill(signal)"),
     "the first is certain at once": ("certain = first < known.horizon((c.type,))", "certain = bool(every)"),
 }  # fmt: skip
 WAITING = ("$A(x) - B(x)", "A(x)")
