@@ -9,6 +9,7 @@ import pytest
 
 from harness.node import Node, lines, run
 from headgate.client import Client
+from headgate.model.errors import HeadgateError
 from node.world import CARD, WAIT
 
 pytestmark = pytest.mark.spark
@@ -53,3 +54,35 @@ def test_signals_come_as_they_are_certain_and_none_is_lost_or_repeated(node: Nod
     who = ("--as", "ann", "--domain", node.directory, "--json")
     told = lines(run("detect", expression, *who, "--from", "start", "--count", "4", timeout=PATIENCE).stdout)
     assert [one["data"] for one in told] == [{"a": n, "b": n + 1} for n in (1.0, 2.0, 3.0, 4.0)]
+
+
+def test_signals_are_events_of_a_type_of_their_own_and_rows_of_a_relation(node: Node) -> None:
+    tag = f"p-{uuid.uuid4()}"
+    expression = f"$Sale('{tag}', amount, *) {{amount > 10, item <- '{tag}'}}"
+    with node.client("till") as till, node.client("ann") as ann, node.client("watch") as watch:
+        large = ann.subscribe("large-sales", "shop.LargeSale", where=f"item = '{tag}'")
+        watch.make_detection(expression, id=f"large-{tag}", publishes="shop.LargeSale")
+        with pytest.raises(HeadgateError) as loop:
+            watch.make_detection("$LargeSale(item, amount)", id=f"loop-{tag}", publishes="shop.LargeSale")
+        assert loop.value.code == "feeds-itself"
+        sell(till, tag, [1.0, 20.0])
+        first = large.next(PATIENCE)
+        assert first is not None
+        assert dict(first.data) == {"item": tag, "amount": 20.0}
+        for part in ("pipeline", "gateway-1"):
+            node.kill(part)
+            sell(till, tag, [30.0 if part == "pipeline" else 40.0])
+        more = [large.next(PATIENCE) for _ in range(2)]
+        assert [one and one.data["amount"] for one in more] == [30.0, 40.0]
+        # What is detected over derived events becomes certain by what their detection promises.
+        with ann.detect(f"LargeSale('{tag}', a)", from_="start") as after:
+            told = after.next(PATIENCE)
+            assert told is not None
+            assert dict(told.bindings) == {"a": 20.0}
+        who = ("--as", "administrator", "--domain", node.directory)
+        run("detect", expression, "--id", f"row-{tag}", "--add", "Sold(item, amount)", "--for", "watch", *who)
+        sell(till, tag, [50.0, 2.0])
+        with node.domain() as domain:
+            node.wait(lambda: (tag, 50.0) in domain.ledger.state().relations["Sold"], "the row", PATIENCE)
+        large.close()
+        watch.unsubscribe(f"large-{tag}")

@@ -60,6 +60,7 @@ _PRINCIPALS: Final = {
     "web": {},
     "ward": {},
     "nurse": {},
+    "watch": {},
     **{f"enemy{n}": {"cleared": True} for n in range(ENEMIES)},
 }
 
@@ -82,6 +83,7 @@ def _yaml(value: object) -> str:
 _REST: Final = """
 types:
   shop.Sale: {owner: shop, attributes: {item: string, amount: float, card: string}}
+  shop.LargeSale: {owner: shop, times: publisher, attributes: {item: string, amount: float}}
   shop.Price: {owner: shop, key: [item], attributes: {item: string, price: float}}
   press.Story:
     owner: press
@@ -105,6 +107,7 @@ groups:
 
 relations:
   Covers: [[bea, north], [cai, south], [cai, north], [dev, embargo]]
+  Sold: []
 
 open: [Covers]
 
@@ -115,6 +118,9 @@ policy:
   - {id: till-prices, who: till, may: publish, type: shop.Price}
   - {id: analysts-read, who: analysts, may: subscribe, type: shop.Sale, where: "amount < 1000",
      attributes: [item, amount]}
+  - {id: watch-reads, who: watch, may: subscribe, type: shop.Sale, attributes: [item, amount]}
+  - {id: watch-derives, who: watch, may: publish, type: shop.LargeSale}
+  - {id: analysts-large, who: analysts, may: subscribe, type: shop.LargeSale}
   - {id: analysts-prices, who: analysts, may: subscribe, type: shop.Price}
 
   - {id: press-installs, who: press, may: [install, extend], type: press.*}

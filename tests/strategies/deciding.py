@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from headgate.model.values import micros
 from headgate.node.domain import Domain, utc_now
-from headgate.pipeline import SIGNALS
+from headgate.pipeline import PROMISES, SIGNALS
 from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore
 from headgate.pipeline.detect.signals import SignalRow, signal_blob
 from headgate.pipeline.index.build import IndexBuilder
@@ -65,6 +65,8 @@ def write_signals(domain: Domain, rows: Sequence[SignalRow] = ()) -> None:
     store, version = domain.signals, domain.ledger.version
     reached, tails = store.reached(), domain.log.tails()
     made = [DeliveryBlob(stream, 1, tail.last, version, 0, 0, None) for stream, tail in tails.items()]
+    promise = domain.log.newest()[1]
+    made.append(DeliveryBlob(PROMISES, promise, promise, version, 0, 0, None))
     if rows:
         made.append(signal_blob(reached.streams.get(SIGNALS, 0) + 1, version, rows))
     stats = store.stats(1)

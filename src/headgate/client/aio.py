@@ -344,25 +344,47 @@ class Client:
         temporary: bool = False,
         requires: str | None = None,
         counting: Sequence[str] | None = None,
+        publishes: str | None = None,
         ack: Ack = "auto",
         window: int = WINDOW,
     ) -> Detection:
         """Detect a composite event, such as `"$Alarm(r); Seen(b, r) - AllClear(r)"`, and read its signals.
 
         `bind` gives variables values from the start. The rest is as in `subscribe`: it begins now, or looks at earlier
-        events too, and the same again reads on after what was acknowledged.
+        events too, and the same again reads on after what was acknowledged. With `publishes` each signal is also
+        published, as an event of that type whose attributes are the variables of the same names.
         What is wrong with an expression is raised as `BadExpression`, whose `place` is its line and column.
         """
         chosen = f"t-{uuid4().hex}" if id is None else id
         path = "/v1/detections", chosen
         body = {"expression": expression, "bind": _bound(bind or {}), "from": _since(from_), "temporary": temporary}
-        body |= {"requires": requires, "with": listed(counting)}
+        body |= {"requires": requires, "with": listed(counting), "publishes": publishes}
         make = partial(self._session.ask, wire.DetectionAnswer, "PUT", *path, body=body)
         await make()
         ends: dict[str, Any] = (
             {"remake": make, "remove": partial(self._session.request, "DELETE", *path)} if temporary else {}
         )
         return Detection(self._channel, chosen, SIGNAL, ack=ack, window=window, **ends)
+
+    async def make_detection(
+        self,
+        expression: str,
+        *,
+        id: str,
+        bind: Mapping[str, Any] | None = None,
+        from_: Start = "now",
+        publishes: str | None = None,
+        adds: str | None = None,
+        for_: str | None = None,
+    ) -> wire.DetectionAnswer:
+        """Make a detection that is there for what comes of its signals, and read none of them.
+
+        `adds` names the relation that each signal adds a row to, as `"failed(user)"`. The administrator makes those,
+        `for_` the principal whose views count.
+        """
+        body = {"expression": expression, "bind": _bound(bind or {}), "from": _since(from_), "publishes": publishes}
+        body |= {"adds": adds, "for": for_}
+        return await self._session.ask(wire.DetectionAnswer, "PUT", "/v1/detections", id, body=body)
 
     async def detections(self) -> list[wire.DetectionAnswer]:
         """One's own detections; `unsubscribe` ends one."""

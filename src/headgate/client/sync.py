@@ -396,6 +396,7 @@ class Client(Wrapper[aio.Client]):
     subscribe = opened(aio.Client.subscribe)
     resume = opened(aio.Client.resume)
     detect = detecting(aio.Client.detect)
+    make_detection = waited(aio.Client.make_detection)
     detections = waited(aio.Client.detections)
     detection_state = waited(aio.Client.detection_state)
     why_signalled = waited(aio.Client.why_signalled)

@@ -21,7 +21,7 @@ from headgate.model.changes import Subscribe, Unsubscribe
 from headgate.model.composite import NullEvent
 from headgate.model.errors import AlreadyExists, BadDefinition, NotFound, SubscribeDenied, TooMany
 from headgate.model.expressions import names_meta
-from headgate.model.rights import Action, Detection, Subscription
+from headgate.model.rights import Action, Subscription
 from headgate.model.state import State
 from headgate.model.types import check_name
 from headgate.model.values import EPOCH, brief
@@ -31,22 +31,29 @@ MAX_LOCAL_CHARS: Final = 100
 
 
 def subscribe(
-    ledger: LedgerAccess, wanted: Subscription, *, most: int, most_detections: int | None = None
+    ledger: LedgerAccess,
+    wanted: Subscription,
+    *,
+    most: int,
+    most_detections: int | None = None,
+    author: str | None = None,
 ) -> tuple[Subscription, bool]:
     """The subscription by this name, made unless it is there, and whether it is new; refused if another one is there.
 
-    One that was made elsewhere is made anew from here, where rights depend on that. Nobody has more than `most`.
+    One that was made elsewhere is made anew from here, where rights depend on that. Nobody has more than `most`. Its
+    `author` is its principal, or the administrator.
     """
+    author = wanted.principal if author is None else author
     ledger.follower.refresh()  # another gateway may have made it and lost the answer
     old = ledger.follower.subscription(wanted.id)
     if old is None:
-        subscribe_together(ledger, wanted.principal, [wanted], most=most, most_detections=most_detections)
+        subscribe_together(ledger, author, [wanted], most=most, most_detections=most_detections)
         return _own(ledger, wanted.principal, wanted.id), True
     if _as_asked(wanted) != _as_asked(old):
         id = local_id(wanted.principal, wanted.id) or wanted.id
         raise AlreadyExists(f"your subscription `{id}` is another one", remedy="end it first, or choose another id")
     if is_elsewhere(ledger.state, old, wanted.origin):
-        ledger.change(wanted.principal, [Unsubscribe(old.id), Subscribe(wanted)], "from another address")
+        ledger.change(author, [Unsubscribe(old.id), Subscribe(wanted)], "from another address")
         old = _own(ledger, wanted.principal, wanted.id)
     return old, False
 
@@ -73,7 +80,9 @@ def subscribe_together(
     ledger.change(author, map(Subscribe, wanted), check=check)
 
 
-def detect(ledger: LedgerAccess, wanted: Subscription, *, most: int, most_detections: int) -> tuple[Subscription, bool]:
+def detect(
+    ledger: LedgerAccess, wanted: Subscription, *, most: int, most_detections: int, author: str | None = None
+) -> tuple[Subscription, bool]:
     """The detection by this name, made unless it is there, and whether it is new; as `subscribe`.
 
     What is bound may come as JSON has it: text for times and bytes. It is resolved once: the same text again is the
@@ -83,7 +92,7 @@ def detect(ledger: LedgerAccess, wanted: Subscription, *, most: int, most_detect
     assert detection is not None, "what is no detection is subscribed to"
     bound = conform_bound(detection.composite, ledger.state, detection.bound)
     made = replace(wanted, detection=replace(detection, bound=bound))
-    return subscribe(ledger, made, most=most, most_detections=most_detections)
+    return subscribe(ledger, made, most=most, most_detections=most_detections, author=author)
 
 
 def _check_room(what: str, most: int, held: Iterable[Subscription], new: Iterable[Subscription]) -> None:
@@ -102,7 +111,8 @@ def _as_asked(subscription: Subscription) -> tuple[object, ...]:
         return (asked,)
     bound = sorted((name, repr(value)) for name, value in asked.detection.bound.items())
     start = asked.detection.start if asked.history else EPOCH
-    return replace(asked, detection=Detection(asked.detection.text, NullEvent())), bound, start
+    nothing = replace(asked.detection, composite=NullEvent(), bound={}, start=EPOCH)
+    return replace(asked, detection=nothing), bound, start
 
 
 def unsubscribe(ledger: LedgerAccess, principal: str, *names: str) -> None:

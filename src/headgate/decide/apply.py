@@ -18,6 +18,7 @@ from headgate.authority.statement_state import LONG_AGO, StatementState
 from headgate.decide.check import Scope, check, check_author, check_new_names, check_requirement, check_role
 from headgate.decide.check import named as named_in
 from headgate.decide.composite_check import resolve
+from headgate.decide.derived import check_derived
 from headgate.decide.event_policy import POLICY_RULE_IDS, settle_policy, settle_representative
 from headgate.decide.normal import bind, clauses
 from headgate.decide.publish import may_publish, no_right
@@ -351,6 +352,8 @@ class _Work:
             if _is_named(rule.where, what, name):
                 raise BadDefinition(f"the rule `{rule.id}` names the {what} `{name}`", remedy="remove the rule first")
         self._unfiltered(what, name)
+        if what == "relation" and any(_adds_to(one) == name for one in self.subscriptions.values()):
+            raise BadDefinition(f"a detection adds rows to the relation `{name}`", remedy="end it first")
         for service, rolefile in self.roles.rolefiles.items():
             if any(name in named(one.constraint) for one in rolefile.statements):
                 raise BadDefinition(f"the rolefile of `{service}` names the {what} `{name}`", remedy="change it first")
@@ -472,7 +475,7 @@ class _Work:
         seen = {type: one for type, one in self.roles.representatives.items() if type != name}
         if len(kept) != len(self.roles.policy.entries) or len(seen) != len(self.roles.representatives):
             self.roles = replace(self.roles, policy=EventPolicy(kept), representatives=seen)
-        drop(self.subscriptions, lambda one: name in one.types)
+        drop(self.subscriptions, lambda one: name in one.types or _publishes(one) == name)
         self.advertisements -= {one for one in self.advertisements if one[1] == name}
 
     def _end_rules(self, which: Callable[[Rule], bool]) -> None:
@@ -639,7 +642,7 @@ class _Work:
         for id in new.counted or ():
             self._check_counted(id, new.principal)
         if new.detection is not None:
-            new = replace(new, detection=self._resolved(new.detection))
+            new = replace(new, detection=self._resolved(new, new.detection))
         else:
             kinds = self.types.attributes(new.type)
             if new.where != TRUE:
@@ -652,7 +655,7 @@ class _Work:
             )
         self.subscriptions[new.id] = replace(new, first=self.before.version + 1)
 
-    def _resolved(self, detection: Detection) -> Detection:
+    def _resolved(self, one: Subscription, detection: Detection) -> Detection:
         """What is detected, with what its names mean from now on; refused with the place if they mean nothing."""
         check_size(detection.composite)
         if len(detection.text) > MAX_COMPOSITE_CHARS or len(detection.bound) > MAX_COMPOSITE_PARTS:
@@ -661,7 +664,9 @@ class _Work:
                 f"or more than MAX_COMPOSITE_PARTS ({MAX_COMPOSITE_PARTS}) names are bound"
             )
         bound = {check_name("variable", name): _conformed(value) for name, value in detection.bound.items()}
-        found = resolve(detection.composite, self._freeze(), bound)
+        state = self._freeze()
+        found = resolve(detection.composite, state, bound)
+        check_derived(one, detection, found, state, self.author)
         return replace(detection, composite=found.composite, bound=bound)
 
     def _check_counted(self, id: str, principal: str) -> None:
@@ -684,6 +689,14 @@ def _check_known(what: str, name: str, *known: Container[str], remedy: str | Non
     if not any(name in some for some in known):
         raise UnknownName(f"no {what} `{brief(name)}`", remedy=remedy)
     return name
+
+
+def _publishes(one: Subscription) -> str | None:
+    return None if one.detection is None else one.detection.publishes
+
+
+def _adds_to(one: Subscription) -> str | None:
+    return None if one.detection is None or one.detection.adds is None else one.detection.adds.name
 
 
 def _conformed(value: Value) -> Value:

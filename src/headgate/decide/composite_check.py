@@ -36,6 +36,8 @@ class Resolved:
     composite: Composite
     kinds: Mapping[str, Kind]
     warnings: tuple[str, ...]
+    sure: frozenset[str] = frozenset()
+    """The variables that are surely bound when it signals."""
     never: bool = False
     """It can never signal, from the start that was given or a later one."""
 
@@ -51,9 +53,9 @@ def resolve(c: Composite, state: State, bound: Mapping[str, Value] | None = None
         if kind is None:
             raise BadExpression(f"`{brief(name)}` is bound to null", remedy="leave it out, or give it a value")
         check.unify(name, kind, None)
-    made, _ = check.resolve(c, frozenset(bound or ()))
+    made, sure = check.resolve(c, frozenset(bound or ()))
     never, said = warnings(made, state.types, check.kinds, bound, start)
-    return Resolved(made, check.kinds, said, never)
+    return Resolved(made, check.kinds, said, frozenset(sure), never)
 
 
 def conform_bound(c: Composite, state: State, bound: Mapping[str, Value]) -> Mapping[str, Value]:

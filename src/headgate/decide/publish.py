@@ -67,6 +67,7 @@ def admit(
         rate=rate,
         origin=draft.origin,
         stated=stated,
+        contributors=draft.contributors,
     )
     subject = state.principals.get(draft.publisher, {})
     world = World(state, subject, predicates, origin=draft.origin)

@@ -24,6 +24,7 @@ from headgate.gateway.authority.issuers import Bulletin, Issuers
 from headgate.gateway.delivery.readers import Readers
 from headgate.gateway.http.request_reading import RequestReader
 from headgate.gateway.http.worker_pool import Workers
+from headgate.gateway.publishing.deriving import Deriving
 from headgate.gateway.publishing.publisher import PublishService, Quench
 from headgate.gateway.publishing.writer import Writer
 from headgate.gateway.roles.announcing import Announcer
@@ -213,6 +214,7 @@ class Gateway:
             paced=self.paces.version,
         )
         self.writer = Writer(core, self.workers, self.config.times.promise_every)
+        self.deriving = Deriving(self)
         self.publisher, self.quench = PublishService(self), Quench(self)
 
     def _statements(self) -> None:
@@ -273,6 +275,7 @@ class Gateway:
             ("watch the list", self.bulletin.watch()),
             ("follow issuers", self._issuers.run()),
             ("announce records", self.announcer.run()),
+            ("derive events", self.deriving.run()),
         ):
             self._tasks.append(asyncio.create_task(work, name=name))
 
@@ -289,6 +292,7 @@ class Gateway:
         await self.run_blocking(self.writer.stop)
         self.threads.shutdown()
         self.announcer.close()
+        self.deriving.close()
         self.opened.close()
 
     # -- the ledger, and other files --------------------------------------------------------------------------

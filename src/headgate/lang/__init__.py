@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from headgate.lang.composite import parse_composite
+from headgate.lang.composite import parse_composite, parse_row
 from headgate.lang.parse import parse_condition
 from headgate.lang.render import render_condition
 from headgate.lang.rolefile import parse_role, parse_rolefile
@@ -20,7 +20,7 @@ from headgate.model.values import brief
 
 __all__ = ["Requirement", "Sort", "Wanted", "parse_condition", "read_all", "render_condition"]
 
-Sort: TypeAlias = Literal["composite", "condition", "requirement", "role", "rolefile"]
+Sort: TypeAlias = Literal["composite", "condition", "requirement", "role", "rolefile", "row"]
 Wanted: TypeAlias = tuple[Sort, str]
 """A text, and what it is to be read as."""
 
@@ -53,6 +53,7 @@ _READERS: Final[Mapping[Sort, Callable[[str], object]]] = {
     "requirement": requirement,
     "role": parse_role,
     "rolefile": parse_rolefile,
+    "row": parse_row,
 }
 
 

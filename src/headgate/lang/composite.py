@@ -47,6 +47,15 @@ def parse_composite(text: str) -> Composite:
     return made
 
 
+def parse_row(text: str) -> tree.Related:
+    """A row of a relation, of variables and literals: `failed(user, 'login')`."""
+    made = parse_composite(text)
+    remedy = "write a relation with variables and literals, such as `failed(user)`"
+    if not isinstance(made, model.Template) or made.side or None in made.parameters:
+        raise BadExpression(f"`{brief(text)}` is no row of a relation", place="line 1, column 1", remedy=remedy)
+    return tree.Related(made.type, tuple(one for one in made.parameters if one is not None))
+
+
 # -- syntax to tree -------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
-from headgate.lang.render import render_condition, render_role
+from headgate.lang.render import render_condition, render_free, render_role
 from headgate.ledger import codec
 from headgate.ledger.codec import Columns, RowForm, Stored
 from headgate.ledger.collection import (
@@ -29,7 +29,7 @@ from headgate.ledger.collection import (
 )
 from headgate.ledger.tree_codec import COMPOSITE
 from headgate.model.changes import RegisterPredicate, Row
-from headgate.model.expressions import Condition
+from headgate.model.expressions import Condition, Related, Term
 from headgate.model.rights import Detection, Effect, Rule, Source, Subscription
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType, Times
@@ -307,7 +307,12 @@ POLICY_RULES: Final = mapped(
 
 # -- subscriptions and what goes with them ----------------------------------------------------------------------
 
-DETECTION: Final = codec.text(codec.record(Detection, "text composite bound start", composite=COMPOSITE))
+_ADDS: Final = codec.record(Related, "name args", args=codec.each(codec.FORMS[Term]))
+_DETECTION: Final = codec.record(
+    Detection, "text composite bound start publishes adds", composite=COMPOSITE, adds=codec.maybe(_ADDS)
+)
+_DERIVES_NOTHING: Final = {"publishes": None, "adds": None}  # those that were written before they could
+DETECTION: Final = codec.text(RowForm(_DETECTION.dump, lambda data: _DETECTION.load({**_DERIVES_NOTHING, **data})))
 SUBSCRIPTION: Final = codec.row(
     Subscription,
     "id principal type where history first since_version since_time requires origin counted detection",
@@ -327,7 +332,9 @@ def _subscription_text(one: Subscription) -> str:
     if one.detection is not None:
         given = ", ".join(f"{name} = {value_text(value)}" for name, value in one.detection.bound.items())
         bound = f" with {given}" if given else ""
-        return f"`{one.principal}` detects `{line(one.detection.text)}`{bound}{history}{counted}"
+        derives = "" if one.detection.publishes is None else f", published as `{one.detection.publishes}`"
+        derives += "" if one.detection.adds is None else f", added as `{render_free(one.detection.adds)}`"
+        return f"`{one.principal}` detects `{line(one.detection.text)}`{bound}{history}{counted}{derives}"
     return f"`{one.principal}` to `{one.type}`{where_text(one.where)}{history}{counted}"
 
 

@@ -213,6 +213,10 @@ class DetectionFailed(HeadgateError):
     """A detection met a fault of the program and was ended; others go on."""
 
 
+class FeedsItself(HeadgateError):
+    """A detection whose own events would lead back to it."""
+
+
 class AlreadyExists(HeadgateError):
     """Something else has that name already."""
 

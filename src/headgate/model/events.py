@@ -9,9 +9,23 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TypeAlias
 
 from headgate.model.expressions import Condition
 from headgate.model.values import Value, plain
+
+Contributors: TypeAlias = tuple[tuple[str, int, int], ...]
+"""The events that a signal, or what was made of it, rests on: stream, number and version of each."""
+
+
+def dump_contributors(contributors: Contributors) -> str:
+    """Contributing events as JSON."""
+    return json.dumps(contributors, separators=(",", ":"))
+
+
+def load_contributors(text: str) -> Contributors:
+    """The inverse of `dump_contributors`."""
+    return tuple((stream, number, version) for stream, number, version in json.loads(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +41,8 @@ class Draft:
     origin: str | None = None
     time: object = None
     """When it occurred, as its publisher states it; it counts where the type takes times from publishers."""
+    contributors: Contributors | None = None
+    """What it rests on, where a detection publishes it; nobody else states that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +66,8 @@ class Event:
     """The network address it came from, as its gateway saw it: `@origin` in the conditions of publish rights."""
     stated: datetime | None = None
     """When it occurred, as its publisher stated it, where its type takes that; `time` is always the gateway's clock."""
+    contributors: Contributors | None = None
+    """What it rests on, where a detection published it."""
 
     @property
     def occurred(self) -> datetime:

@@ -15,7 +15,7 @@ from typing import Final
 
 from headgate.model.composite import Composite, templates, tests
 from headgate.model.errors import BadDefinition
-from headgate.model.expressions import TRUE, Condition, RoleRef
+from headgate.model.expressions import TRUE, Condition, Related, RoleRef
 from headgate.model.types import SIGNAL, check_name, check_pattern, check_type_name
 from headgate.model.values import EPOCH, Value
 
@@ -111,13 +111,22 @@ class Detection:
     """A composite event that is looked for: as it was written, and resolved once and for all when it was accepted.
 
     It begins at `start` with what is `bound`: the gateway's clock when it was accepted or, with history, the time asked
-    for.
+    for. What it signals may be published as events, or added to a relation, besides being read (`decide.derived`).
     """
 
     text: str
     composite: Composite
     bound: Mapping[str, Value] = field(default_factory=dict)
     start: datetime = EPOCH
+    publishes: str | None = None
+    """The type as whose events its signals are published, its principal being the publisher."""
+    adds: Related | None = None
+    """The relation that gets a row with each signal: `failed(user)`, of variables and constants."""
+
+    @property
+    def derives(self) -> bool:
+        """Does anything come of its signals besides being read?"""
+        return self.publishes is not None or self.adds is not None
 
 
 @dataclass(frozen=True, slots=True)

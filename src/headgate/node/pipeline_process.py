@@ -31,11 +31,13 @@ from headgate.model.errors import BadConfig, Damaged, HeadgateError, TooNew, Too
 from headgate.model.values import micros
 from headgate.node.config import Config, Files
 from headgate.node.cursors import Cursors
+from headgate.node.derived_progress import derived_through
 from headgate.node.domain import Domain, utc_now
 from headgate.node.health import Chores, write_chores
 from headgate.node.logs import Log, fault, start_logging
 from headgate.node.processes import EXIT_FAILED, EXIT_FINAL, Lock, announce, leave_within, on_stop, run_part
-from headgate.pipeline.log.retention import PIPELINE, Limit, Limits, RetentionPlan, apply, look, plan
+from headgate.pipeline import SIGNALS
+from headgate.pipeline.log.retention import PIPELINE, Floor, Limit, Limits, RetentionPlan, Where, apply, look, plan
 from headgate.pipeline.spark.ledger_tail import LedgerTail
 from headgate.pipeline.spark.session import spark
 
@@ -210,6 +212,8 @@ def keep_queries(domain: Domain, session: Any, stop: threading.Event) -> int:
 
 EVERY_SECONDS: Final = 15.0  # time between two rounds
 MAX_PASSES: Final = 20  # plans made and applied in one round, while there is more to remove
+DERIVING: Final = "deriving"
+"""The holder of signals of which no event or row was made yet."""
 MAX_CLOSED: Final = 1_000  # temporary subscriptions closed in one round
 
 chores_log = Log("housekeeping")
@@ -289,6 +293,9 @@ class Housekeeper:
         files = self._domain.log, self._domain.store, self._domain.signals
         events, deliveries, signals = look(*files, detecting=detecting)
         floors = self._cursors.floors(every, self._domain.log.starts_at, now)
+        if any(one.detection is not None and one.detection.derives for one in every):
+            floor = Floor(derived_through(self._domain.paths.directory) + 1, DERIVING, None, frozenset({Where.SIGNALS}))
+            floors.setdefault(SIGNALS, []).append(floor)
         return plan(micros(now), events, deliveries, floors, self._limits, signals)
 
     def _warn(self, made: RetentionPlan) -> None:

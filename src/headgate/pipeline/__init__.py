@@ -10,5 +10,7 @@ SOURCE = "headgate-log"
 SIGNALS = "signals"
 """The one stream of the store of signals, which no stream of the log is called."""
 
+PROMISES = "promises"
+"""What stands for a stream where it is said how far the promises of the log have been put to detections."""
 DETECTION_SOURCE = "headgate-detections"
 """The event log as the detection query reads it."""

@@ -385,10 +385,12 @@ class SubscriptionsAnswer(Answer):
     subscriptions: list[SubscriptionAnswer]
 
 
-class DetectionRequest(Request, rename={"from_": "from", "with_": "with"}):
+class DetectionRequest(Request, rename={"from_": "from", "with_": "with", "for_": "for"}):
     """A wish for the signals of a composite event, with values for some of its variables.
 
-    Times and bytes in `bind` are text, as in events. The rest is as in subscriptions.
+    Times and bytes in `bind` are text, as in events. What it signals may be published as events of a type of its own,
+    or added to a relation, as `failed(user)`. The rest is as in subscriptions; the administrator may make one `for` a
+    principal.
     """
 
     expression: Annotated[str, Meta(max_length=limits.MAX_COMPOSITE_CHARS)]
@@ -397,6 +399,9 @@ class DetectionRequest(Request, rename={"from_": "from", "with_": "with"}):
     temporary: bool = False
     requires: Text | None = None
     with_: Annotated[list[Name], Meta(max_length=MAX_COUNTED)] | None = None
+    publishes: Name | None = None
+    adds: Text | None = None
+    for_: Name | None = None
 
 
 class DetectionAnswer(Answer, rename={"from_": "from", "with_": "with"}):
@@ -416,6 +421,8 @@ class DetectionAnswer(Answer, rename={"from_": "from", "with_": "with"}):
     requires: str | None = None
     origin: str | None = None
     with_: list[str] | None = None
+    publishes: str | None = None
+    adds: str | None = None
 
 
 class DetectionsAnswer(Answer):

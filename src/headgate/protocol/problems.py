@@ -42,6 +42,7 @@ STATUSES: Final = {
         "type-mismatch",
         "below-horizon",
         "ahead-of-clock",
+        "feeds-itself",
     ),
     429: ("Too many", "too-many"),
     431: ("Head too large", "head-too-large"),

@@ -7,8 +7,8 @@ unknown-type type-mismatch publish-denied govern-denied subscribe-denied bad-exp
 version-conflict stale-version fenced stream-held too-new too-old damaged storage-full storage-busy not-in-force
 bad-scenario bad-environment engine-failed not-found bad-key not-authenticated broker-not-trusted too-busy
 bad-position bad-config connect-denied bad-request too-large too-many below-horizon ahead-of-clock limit-reached
-detection-failed already-exists unsupported-media-type lookup-too-large already-running chain-invalid expired revoked
-bad-statement stale-list policy-rule role-denied
+detection-failed feeds-itself already-exists unsupported-media-type lookup-too-large already-running chain-invalid
+expired revoked bad-statement stale-list policy-rule role-denied
 """
 
 

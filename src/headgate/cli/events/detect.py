@@ -44,6 +44,16 @@ ExplainOption = Annotated[
     bool, option("--explain", "Say where it stands and what it waits for, in place of printing signals.")
 ]
 IdOption = Annotated[str | None, option("--id ID", "Keep the detection under this name and resume it next time.")]
+PublishOption = Annotated[
+    str | None, option("--publish TYPE", "Publish each signal as an event of this type; variables are its attributes.")
+]
+AddOption = Annotated[
+    str | None,
+    option("--add ROW", "Add a row to a relation with each signal, such as `failed(user)`; the administrator does."),
+]
+ForOption = Annotated[
+    str | None, option("--for NAME", "Make it for this principal, with its views, and read nothing; with --id.")
+]
 
 
 def run(
@@ -53,6 +63,9 @@ def run(
     from_: FromOption = "now",
     count: CountOption = None,
     requires: RequiresOption = None,
+    publish: PublishOption = None,
+    add: AddOption = None,
+    for_: ForOption = None,
     explain: ExplainOption = False,
     json: Annotated[bool, option("--json", "One CloudEvent a line, as JSON; with --explain, the facts.")] = False,
     *,
@@ -71,14 +84,32 @@ def run(
     `headgate detect '$Alarm(r); Seen(b, r) - AllClear(r)' --from start --explain --as ann`
 
     `headgate detect 'count ($Sale(i, a) - Closed())' --count 1 --json --as ann | jq .data`
+
+    `headgate detect '$Sale(i, a) {a > 500}' --id large --publish shop.LargeSale --as watch`
+
+    `headgate detect '$Refused(u); Refused(u)' --id twice --add 'locked(u)' --for guard --as admin`
     """
     begin = place_of(from_, "--from")
     bound = dict(_binding(text) for text in bind or ())
+    if add is not None or for_ is not None:
+        if id is None:
+            raise typer.BadParameter("--add and --for want --id: the detection stays when the command has ended")
+        with connection.client() as client:
+            client.make_detection(expression, id=id, bind=bound, from_=begin, publishes=publish, adds=add, for_=for_)
+        typer.echo(f"detection `{id}` is there")
+        return
     with (
         ending_quietly(),
         connection.client() as client,
         client.detect(
-            expression, bind=bound, id=id, from_=begin, temporary=id is None, requires=requires, ack="manual"
+            expression,
+            bind=bound,
+            id=id,
+            from_=begin,
+            temporary=id is None,
+            requires=requires,
+            publishes=publish,
+            ack="manual",
         ) as detection,
     ):
         if explain:

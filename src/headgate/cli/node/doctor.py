@@ -36,6 +36,7 @@ from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.node.config import NODE, Config, Files
 from headgate.node.cursors import Cursors
+from headgate.node.derived_progress import refused_signals
 from headgate.node.domain import utc_now
 from headgate.node.health import LOW_BYTES, NO_BYTES, STALL_SECONDS, HealthWatch, HorizonLag, horizon_lags
 from headgate.node.processes import held_by, listen
@@ -308,6 +309,11 @@ def _files(files: Files, paths: Paths, now: datetime, types: Catalog) -> Iterato
             remedy = "`headgate up` works them out; if it runs, look into `logs/pipeline.log`"
             yield _warn_if(facts.undetected_for > STALL_SECONDS, "detections", text, remedy)
             yield from _remarks(paths, watch.remarks())
+        refused = refused_signals(files.data)
+        if refused:
+            last, count = refused[0], sum(one.count for one in refused)
+            text = f"{count} signals made no event or row; the last of `{last.subscription}`: {last.message}"
+            yield Check("derived events", "warn", text, "give its publisher the right, or end the detection")
         yield _horizons(horizon_lags(watch.promised(), types, now), detections=facts.detections)
         if facts.decided_version and not paths.checkpoint.is_dir():
             yield Check("checkpoint", "warn", "there is none", "the pipeline decides everything again; wait for it")

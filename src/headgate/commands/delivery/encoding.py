@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headgate.model.events import load_contributors
 from headgate.model.types import SIGNAL
 from headgate.model.values import Kind, plain
 from headgate.node.domain import Follower
-from headgate.pipeline.detect.signals import bindings, contributors_of
+from headgate.pipeline.detect.signals import bindings
 from headgate.pipeline.log.codec import AttributeSlot
 from headgate.trust.positions import Positions
 
@@ -70,7 +71,7 @@ def signal_fragments(known: Follower, positions: Positions, table: pa.Table, _: 
     fragments = []
     times = _times(whole(table.column("time")))
     for time, row in zip(times, table.to_pylist(), strict=True):
-        places = contributors_of(row["contributors"])[:MAX_CONTRIBUTORS]
+        places = load_contributors(row["contributors"])[:MAX_CONTRIBUTORS]
         streams = np.array([known.stream_number(stream) for stream, _, _ in places], np.int64)
         numbers = np.array([number for _, number, _ in places], np.int64)
         event = {

@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from starlette.responses import Response
 
 from headgate.commands import detections as explaining
 from headgate.commands import subscriptions as subscribing
+from headgate.commands.deriving import begin_publishing, may_reach_back
 from headgate.commands.subscriptions import ledger_id, local_id
 from headgate.decide.composite_check import resolve
 from headgate.gateway.http.handlers import begin_of, lost_history, own_subscription, told_begin
 from headgate.gateway.http.operations import Call, Operation, answer
 from headgate.gateway.http.rendering import as_json
 from headgate.lang import render_condition
-from headgate.model.errors import HeadgateError, NotFound
+from headgate.lang.render import render_free
+from headgate.model.errors import GovernDenied, HeadgateError, NotFound
 from headgate.model.limits import MAX_REPLAYED
 from headgate.model.rights import Detection, Subscription
 from headgate.model.types import SIGNAL
@@ -93,19 +96,23 @@ async def why_signalled(call: Call) -> dict[str, Any]:
 async def _make(call: Call, id: str, body: wire.DetectionRequest) -> tuple[Subscription, bool]:
     """The detection by this name as it is asked for, and whether it is new."""
     gateway, reader = call.gateway, call.gateway.reader
+    whose = call.principal if body.for_ is None else body.for_
+    if call.principal not in (whose, gateway.follower.state.administrator):
+        raise GovernDenied(f"`{call.principal}` detects for itself alone", remedy="leave `for` out")
     composite = await reader.composite(call.principal, body.expression)
+    adds = None if body.adds is None else await reader.row(call.principal, body.adds)
     history, version, time = begin_of(body.from_)
     start = gateway.stamp() if not history else EPOCH if time is None else time
     wanted = Subscription(
-        ledger_id(call.principal, id),
-        call.principal,
+        ledger_id(whose, id),
+        whose,
         SIGNAL,
         history=history,
         since_version=version,
         requires=None if body.requires is None else await reader.condition(call.principal, body.requires),
         origin=call.origin,
         counted=None if body.with_ is None else tuple(dict.fromkeys(body.with_)),
-        detection=Detection(body.expression, composite, body.bind, start),
+        detection=Detection(body.expression, composite, body.bind, start, body.publishes, adds),
     )
     limits = gateway.config.limits
 
@@ -113,7 +120,8 @@ async def _make(call: Call, id: str, body: wire.DetectionRequest) -> tuple[Subsc
         before = dict(gateway.readers.signals.reached.streams)  # its own all come after these
         made, is_new = subscribing.detect(
             gateway.ledger,
-            wanted,
+            _beginning(call, wanted),
+            author=call.principal,
             most=limits.subscriptions_per_principal,
             most_detections=limits.detections_per_principal,
         )
@@ -124,6 +132,24 @@ async def _make(call: Call, id: str, body: wire.DetectionRequest) -> tuple[Subsc
         return made, is_new
 
     return await call.run(make)
+
+
+def _beginning(call: Call, wanted: Subscription) -> Subscription:
+    """A detection that publishes begins once its principal has joined the stream of such events."""
+    gateway, detection = call.gateway, wanted.detection
+    assert detection is not None
+    if detection.publishes is None or gateway.follower.subscription(wanted.id) is not None:
+        return wanted
+    joined = begin_publishing(
+        gateway.domain,
+        gateway.deriving.writer.log,
+        gateway.follower.state,
+        wanted.principal,
+        detection.publishes,
+        gateway.stamp(),
+        by_clock=gateway.deriving.writer.promises_clock,
+    )
+    return wanted if wanted.history else replace(wanted, detection=replace(detection, start=joined))
 
 
 async def _own(call: Call) -> Subscription:
@@ -160,6 +186,8 @@ def _detection(call: Call, one: Subscription, temporary: bool, remarks: Sequence
         None if one.requires is None else render_condition(one.requires),
         one.origin,
         None if one.counted is None else list(one.counted),
+        one.detection.publishes,
+        None if one.detection.adds is None else render_free(one.detection.adds),
     )
 
 
@@ -171,7 +199,9 @@ def _number(call: Call, one: Subscription) -> int | None:
 
 
 def _warnings(call: Call, one: Detection) -> tuple[str, ...]:
+    back = one.publishes is not None and may_reach_back(one.composite)
+    promises = ("what it publishes is promised nothing of: its type should say `lateness`",) if back else ()
     try:
-        return resolve(one.composite, call.gateway.follower.state, one.bound, one.start).warnings
+        return promises + resolve(one.composite, call.gateway.follower.state, one.bound, one.start).warnings
     except HeadgateError:  # what it looks at has changed since
         return ()

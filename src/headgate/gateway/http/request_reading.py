@@ -18,7 +18,7 @@ from headgate.lang import Requirement, Sort, Wanted, read_all
 from headgate.model.changes import Change
 from headgate.model.composite import Composite
 from headgate.model.errors import BadExpression, HeadgateError, TooLarge
-from headgate.model.expressions import TRUE, Condition, RoleRef
+from headgate.model.expressions import TRUE, Condition, Related, RoleRef
 from headgate.model.limits import MAX_EXPRESSION_TEXT, MAX_REQUIREMENTS
 from headgate.model.rolefiles import Rolefile
 from headgate.model.state import State
@@ -43,6 +43,11 @@ class RequestReader:
     async def composite(self, principal: str, text: str) -> Composite:
         """A composite event."""
         found: Composite = _said((await self._read(principal, "composite", [text]))[text])
+        return found
+
+    async def row(self, principal: str, text: str) -> Related:
+        """A row of a relation, of variables and literals."""
+        found: Related = _said((await self._read(principal, "row", [text]))[text], "adds")
         return found
 
     async def roles(self, principal: str, texts: Sequence[str], what: str) -> list[RoleRef]:

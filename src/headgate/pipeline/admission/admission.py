@@ -364,6 +364,8 @@ class Admission:
             stated = _taken(columns.stated, chosen)
             if stated.null_count < len(rows):
                 arrays["occurred"] = stated
+        if columns.contributors is not None:
+            arrays["contributors"] = _taken(columns.contributors, chosen)
         origin = columns.origin
         if origin is not None:
             origins = pa.repeat(origin, len(rows)) if isinstance(origin, str) else _taken(origin, chosen)

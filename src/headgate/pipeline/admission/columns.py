@@ -39,7 +39,7 @@ import pyarrow.compute as pc
 
 from headgate.decide.publish import stated_time, type_check
 from headgate.model.errors import HeadgateError, TypeMismatch
-from headgate.model.events import Draft
+from headgate.model.events import Draft, dump_contributors
 from headgate.model.limits import MAX_ATTRIBUTES, MAX_BULK_BYTES, MAX_BULK_EVENTS, MAX_TEXT_BYTES
 from headgate.model.types import BY_GATEWAY, Times
 from headgate.model.values import INT_MAX, INT_MIN, Kind, brief, conform, micros
@@ -72,6 +72,8 @@ class Columns:
     origin: str | pa.Array | None = None
     stated: pa.Array | None = None
     """When events occurred, in microseconds, where their publisher states it and their type takes that."""
+    contributors: pa.Array | None = None
+    """What events rest on, as JSON, where a detection publishes them."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -115,6 +117,16 @@ def from_drafts(drafts: Sequence[Draft], attributes: Mapping[str, Kind], times: 
         required([draft.requires for draft in drafts], refusals),
         _origin([draft.origin for draft in drafts]),
         stated,
+        _contributors(drafts),
+    )
+
+
+def _contributors(drafts: Sequence[Draft]) -> pa.Array | None:
+    """What drafts rest on, as far as detections publish them."""
+    if all(draft.contributors is None for draft in drafts):
+        return None
+    return pa.array(
+        [None if draft.contributors is None else dump_contributors(draft.contributors) for draft in drafts], pa.string()
     )
 
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from headgate.decide.composite import Environment
 from headgate.model.errors import DetectionFailed, LimitReached
+from headgate.model.events import Contributors, dump_contributors, load_contributors
 from headgate.model.roles import dump_argument, load_argument
 from headgate.model.values import Value, micros, moment
 from headgate.pipeline import SIGNALS
@@ -46,9 +47,6 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
-Contributors = tuple[tuple[str, int, int], ...]
-"""The events that a signal rests on: stream, number and version of each."""
-
 
 @dataclass(frozen=True, slots=True)
 class SignalRow:
@@ -67,7 +65,7 @@ class SignalRow:
     @property
     def places(self) -> str:
         """The contributing events as JSON."""
-        return json.dumps(self.contributors, separators=(",", ":"))
+        return dump_contributors(self.contributors)
 
     @property
     def order(self) -> tuple[int, str, int]:
@@ -111,7 +109,7 @@ def stored_signals(blob: bytes) -> Iterator[StoredSignal]:
     """The signals of a blob, one for each detection that has it, in order."""
     for row in from_blob(blob).to_pylist():
         environment = bindings(row["data"])
-        contributors = contributors_of(row["contributors"])
+        contributors = load_contributors(row["contributors"])
         for number in row["subscriptions"]:
             signal = SignalRow(number, moment(row["time"]), environment, contributors)
             yield StoredSignal(row["seq"], row["id"], signal)
@@ -126,11 +124,6 @@ def told_remark(remark: Remark) -> str:
     """A remark on a detection in words."""
     ended = "it has stopped: " if remark.code in STOPS else ""
     return f"{ended}{remark.text} (`{remark.code}`, at append {remark.number} of the log)"
-
-
-def contributors_of(text: str) -> Contributors:
-    """The contributing events, as they are stored with a signal."""
-    return tuple((stream, number, version) for stream, number, version in json.loads(text))
 
 
 def _id(time: int, data: str) -> str:

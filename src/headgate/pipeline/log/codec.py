@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.model.events import Event
+from headgate.model.events import Event, load_contributors
 from headgate.model.types import Catalog
 from headgate.model.values import Kind, Value, micros, moment
 from headgate.pipeline.index.requirements import NONE, requirement_of
@@ -208,6 +208,7 @@ def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, AttributeSlot]]) 
                 row.get("rate"),
                 row.get("origin"),
                 None if row.get("occurred") is None else moment(row["occurred"]),
+                None if row.get("contributors") is None else load_contributors(row["contributors"]),
             )
         )
     return events

@@ -29,7 +29,7 @@ from headgate.decide.rates import Rates
 from headgate.model.errors import BadDefinition, Damaged, Fenced, NotFound, StaleVersion, StreamHeld
 from headgate.model.types import Times
 from headgate.model.values import moment
-from headgate.pipeline import SIGNALS
+from headgate.pipeline import PROMISES, SIGNALS
 from headgate.pipeline.log import promises
 from headgate.pipeline.log.appends import Append, Counts, Repeats, Window
 from headgate.pipeline.log.codec import LogBatch
@@ -225,8 +225,8 @@ class EventLog(StreamFile):
         The lease lasts `ttl` microseconds, in which no other holder may take the stream unless this one is `dead`.
         Without it anyone may take the stream over at once.
         """
-        if stream == SIGNALS:
-            raise BadDefinition(f"a stream cannot be called `{SIGNALS}`", remedy="choose another name")
+        if stream in (SIGNALS, PROMISES):
+            raise BadDefinition(f"a stream cannot be called `{stream}`", remedy="choose another name")
         with transaction(self._db, self.path) as db:
             db.execute("INSERT OR IGNORE INTO streams VALUES (?, 0, 0, 0, '', 0, 0, 0, 0)", (stream,))
             db.execute("INSERT OR IGNORE INTO numbers (stream) VALUES (?)", (stream,))
@@ -424,10 +424,24 @@ class EventLog(StreamFile):
             moved = [table.record(stream, publisher, type, horizon, now) for publisher, type in sources]
         return any(moved)
 
+    def promise_alone(self, stream: str, horizon: int, now: int) -> bool:
+        """Promise for a stream, and for nobody who has joined it; false if that moves nothing."""
+        if self.promised(stream) >= horizon:
+            return False
+        with transaction(self._db, self.path) as db:
+            return PromiseTable(db).record(stream, OF_STREAM, OF_STREAM, horizon, now)
+
     def promise(
-        self, stream: str, publisher: str, types: Mapping[str, Times], horizon: int, now: int
+        self,
+        stream: str,
+        publisher: str,
+        types: Mapping[str, Times],
+        horizon: int,
+        now: int,
+        *,
+        everywhere: bool = True,
     ) -> tuple[dict[str, int], bool]:
-        """Promise for what a publisher sends of some types, wherever it has joined; it joins this stream.
+        """Promise for what a publisher sends of some types, here or wherever it has joined; it joins this stream.
 
         What it has promised from then on in this stream, by type: that is more where it was more before; and whether
         anything moved.
@@ -439,7 +453,7 @@ class EventLog(StreamFile):
                 if table.of(stream, type, publisher) is None:
                     table.record(stream, publisher, type, table.horizon(stream, type, times), now)
                 others = db.execute("SELECT stream FROM horizons WHERE publisher = ? AND type = ?", (publisher, type))
-                for (one,) in others.fetchall():
+                for (one,) in others.fetchall() if everywhere else ((stream,),):
                     moved |= table.record(one, publisher, type, horizon, now)
             return {type: table.bound(stream, publisher, type, times) for type, times in types.items()}, moved
 

@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from headgate.model.events import load_contributors
 from headgate.model.values import micros, moment
-from headgate.pipeline import DETECTION_SOURCE, SIGNALS
+from headgate.pipeline import DETECTION_SOURCE, PROMISES, SIGNALS
 from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore, Remark
-from headgate.pipeline.detect.signals import REACHED, STOPS, SignalRow, bindings, contributors_of, signal_blob
+from headgate.pipeline.detect.signals import REACHED, STOPS, SignalRow, bindings, signal_blob
 from headgate.pipeline.paths import Paths, strike
 
 SIGNALS_A_BLOB: Final = 1_000
@@ -65,10 +66,11 @@ class DetectionQuery:
         marker = next((row for row in signalled if row["subscription"] == REACHED), None)
         if marker is None:
             return
-        through, reached = pickle.loads(bytes.fromhex(marker["data"]))  # noqa: S301 - out of `BeadProcessor`
+        through, reached, promise = pickle.loads(bytes.fromhex(marker["data"]))  # noqa: S301 - out of `BeadProcessor`
         remarks, signals = told(row for row in signalled if row["subscription"] != REACHED)
         first = self.store.reached(before=batch).streams.get(SIGNALS, 0) + 1
         blobs = [DeliveryBlob(stream, last, last, through, 0, 0, None) for stream, last in reached.items()]
+        blobs.append(DeliveryBlob(PROMISES, promise, promise, through, 0, 0, None))
         for at in range(0, len(signals), SIGNALS_A_BLOB):
             some = [_signal(row) for row in signals[at : at + SIGNALS_A_BLOB]]
             blobs.append(signal_blob(first + at, through, some))
@@ -102,7 +104,7 @@ def told(rows: Iterable[dict[str, Any]]) -> tuple[list[Remark], list[dict[str, A
 def _signal(row: dict[str, Any]) -> SignalRow:
     """A signal as the store has it; a detection that stopped says why, under a name that no variable has."""
     environment = ((row["code"], row["report"]),) if row["code"] else bindings(row["data"])
-    places = contributors_of(row["contributors"])
+    places = load_contributors(row["contributors"])
     return SignalRow(row["subscription"], moment(row["time"]), environment, places)
 
 

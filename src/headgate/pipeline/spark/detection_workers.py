@@ -199,6 +199,8 @@ class _Short(NamedTuple):
     """With the first micro-batch, the newest of each source before it: what had been promised."""
     reached: dict[str, int]
     """By stream, the last event of the micro-batch, or before the first one."""
+    promise: int
+    """The last promise of the micro-batch."""
 
 
 def _in_short(
@@ -217,7 +219,11 @@ def _in_short(
         reached[one.stream] = max(one.last, reached.get(one.stream, 0))
     earlier = merged(log.appends_in_short(0, begin), 0, promise) if backfill else []
     return _Short(
-        merged(new, promise, through), earlier, [*map(of_append, appends), *map(of_promise, promises)], reached
+        merged(new, promise, through),
+        earlier,
+        [*map(of_append, appends), *map(of_promise, promises)],
+        reached,
+        through,
     )
 
 
@@ -436,7 +442,7 @@ class BeadProcessor(StatefulProcessor):
         while len(_kept) > 4 * BUCKETS:
             _kept.popitem(last=False)
         if mine == 0:
-            reached = pickle.dumps((told.through, told.records.reached)).hex()
+            reached = pickle.dumps((told.through, told.records.reached, told.records.promise)).hex()
             yield Row(
                 number=0, promise=0, subscription=REACHED, time=0, data=reached, contributors="[]", code="", report=""
             )

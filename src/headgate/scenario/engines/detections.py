@@ -12,19 +12,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Final
 
+from headgate.commands.deriving import may_reach_back
 from headgate.decide.blocks import Moment, SourceFacts
 from headgate.decide.blocks import detect as reference
 from headgate.decide.composite import Environment, Occurrence, Signal, environment
-from headgate.decide.composite_check import resolve
-from headgate.lang.composite import parse_composite
+from headgate.decide.composite_check import Resolved, resolve
+from headgate.decide.derived import check_derived, derived_event, derived_row
+from headgate.lang.composite import parse_composite, parse_row
 from headgate.model.composite import Composite, templates
 from headgate.model.errors import BadDefinition, BadExpression, BelowHorizon, HeadgateError
+from headgate.model.rights import Detection, Subscription
 from headgate.model.state import State
-from headgate.model.types import Catalog
+from headgate.model.types import SIGNAL, Catalog
 from headgate.model.values import EPOCH, Value, conform
 from headgate.pipeline.detect.machine import Horizons, Machine
 from headgate.scenario.format import story
+from headgate.scenario.format.yamlfile import SourcePlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,12 @@ class _Running:
     composite: Composite
     env: Environment
     subscriptions: tuple[str, ...]
+    place: SourcePlace
     until: int | None = None
+    derives: Subscription | None = None
+    """The detection as the ledger would have it, if anything comes of its signals."""
+    given: set[Signal] = field(default_factory=set)
+    """The signals of which something came."""
 
 
 @dataclass(slots=True)
@@ -52,6 +62,8 @@ class Detections:
     """The detections of a story, and what arrived."""
 
     streams: frozenset[str]
+    published: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """The types that detections of the file publish, each with its ancestors; each is a source of its own."""
     running: dict[str, list[_Running]] = field(default_factory=dict)
     arrivals: list[_Arrival] = field(default_factory=list)
     horizons: dict[str, datetime] = field(default_factory=dict)
@@ -68,8 +80,9 @@ class Detections:
             raise BadDefinition(f"the detection `{step.id}` is there already", remedy="end it first")
         if not state.types:
             raise BadExpression("no event type is declared", remedy="declare one first")
+        derives = self._derives(step, resolved, state)
         ids = tuple(f"~{step.id}.{len(runs)}.{number}" for number in range(max(len(types), 1)))
-        runs.append(_Running(resolved.composite, environment(step.bound), ids))
+        runs.append(_Running(resolved.composite, environment(step.bound), ids, step.place, derives=derives))
         wanted = zip(ids, types or [next(iter(state.types))], strict=True)
         return story.SubscribeStep(
             place=step.place, words=step.words, callers=step.callers, ids=step.ids, author=step.author,
@@ -77,6 +90,21 @@ class Detections:
                 story.SubscriptionText(step.place, id, step.principal, type, history=True) for id, type in wanted
             ),
         )  # fmt: skip
+
+    def _derives(self, step: story.DetectStep, resolved: Resolved, state: State) -> Subscription | None:
+        """A detection of whose signals something comes; refused as a gateway would."""
+        if step.publishes is None and step.adds is None:
+            return None
+        adds = None if step.adds is None else parse_row(step.adds)
+        detection = Detection(step.expression, resolved.composite, step.bound, EPOCH, step.publishes, adds)
+        one = Subscription(step.id, step.principal, SIGNAL, detection=detection)
+        others = {run.derives.id: run.derives for run in self._deriving() if run.derives is not None}
+        there = replace(state, subscriptions={**state.subscriptions, **others})
+        check_derived(one, detection, resolved, there, step.author)
+        return one
+
+    def _deriving(self) -> list[_Running]:
+        return [run for runs in self.running.values() for run in runs if run.derives is not None and run.until is None]
 
     def withdraw(self, id: str) -> None:
         """The detection that was begun last was refused after all."""
@@ -93,7 +121,8 @@ class Detections:
 
     def check(self, step: story.PublishStep) -> None:
         """Refuse an event that is earlier than its stream has promised."""
-        if step.occurred < self.horizons.get(step.stream, EPOCH):
+        source = step.stream if step.stream != DERIVED_STREAM else _source(step.draft.type)
+        if step.occurred < self.horizons.get(source, EPOCH):
             raise BelowHorizon(
                 f"`{step.draft.id}` is earlier than the stream `{step.stream}` has promised",
                 remedy="send events before the heartbeat that promises their absence",
@@ -111,6 +140,40 @@ class Detections:
     def passed(self, clock: datetime) -> None:
         """The clock has come to a time."""
         self.arrivals.append(_Arrival(dict(self.horizons), clock))
+
+    def derived(
+        self, views: Mapping[str, Mapping[str, Mapping[str, Value]]], types: Catalog, clock: datetime
+    ) -> list[story.TakenStep]:
+        """What comes of the signals that are new, by the reference; in order of time, detection by detection."""
+        steps: list[story.TakenStep] = []
+        for run in self._deriving():
+            new = sorted(set(self._signals(run, views, by_reference=True)) - run.given, key=_order)
+            for signal in new:
+                run.given.add(signal)
+                assert run.derives is not None
+                steps.append(_derivation(run, run.derives, signal, types, clock))
+        return steps
+
+    def promise_derived(self, clock: datetime) -> bool:
+        """Promise of each type that detections publish what they will signal no more; did any promise move?"""
+        moved = False
+        everywhere = min((self.horizons.get(stream, EPOCH) for stream in self.streams), default=EPOCH)
+        for type in self.published:
+            mine = [run for run in self._deriving() if run.derives is not None and _publishes(run.derives) == type]
+            horizon = min((self._horizon(run, everywhere) for run in mine), default=everywhere)
+            if horizon > self.horizons.get(_source(type), EPOCH):
+                self.horizons[_source(type)], moved = horizon, True
+        if moved:
+            self.passed(clock)
+        return moved
+
+    def _horizon(self, run: _Running, everywhere: datetime) -> datetime:
+        """Before which time a detection signals no more."""
+        if may_reach_back(run.composite):
+            return EPOCH
+        seen = {template.type for template in templates(run.composite)}
+        sources = [_source(type) for type, line in self.published.items() if seen.intersection(line)]
+        return min([everywhere, *(self.horizons.get(source, EPOCH) for source in sources)])
 
     def is_hidden(self, subscription: str) -> bool:
         """Is this a subscription of a detection, and not of the file?"""
@@ -130,6 +193,7 @@ class Detections:
     ) -> Iterable[Signal]:
         seen = {event: view for id in run.subscriptions for event, view in views.get(id, {}).items()}
         streams = {stream: SourceFacts() for stream in self.streams}
+        streams |= {_source(type): SourceFacts(frozenset(line)) for type, line in self.published.items()}
         moments = [_moment(arrival, seen, number) for number, arrival in enumerate(self.arrivals[: run.until])]
         if by_reference:
             told = reference(run.composite, EPOCH, run.env, moments, streams)
@@ -139,6 +203,39 @@ class Detections:
         }
         machine = Machine(run.composite, EPOCH, run.env, Horizons(streams), tables)
         return [signal for moment in moments for signal in machine.arrive(moment)]
+
+
+DERIVED_STREAM: Final = "derived"
+"""The stream of the events that detections of a file publish."""
+
+
+def _source(type: str) -> str:
+    """The source of the events of a type that detections publish."""
+    return f"{DERIVED_STREAM}/{type}"
+
+
+def _publishes(one: Subscription) -> str | None:
+    return None if one.detection is None else one.detection.publishes
+
+
+def _derivation(run: _Running, one: Subscription, signal: Signal, types: Catalog, clock: datetime) -> story.TakenStep:
+    """The step that a signal comes to: an event, called by the detection and a number, or a row."""
+    assert one.detection is not None
+    place, bindings, id = run.place, dict(signal.environment), f"{one.id}:{len(run.given)}"
+    if one.detection.adds is not None:
+        row = derived_row(one.detection.adds, bindings)
+        return story.ChangeStep(place=place, words=f"add `{row.relation}`", callers=(), ids=(id,), changes=(row,))
+    draft = replace(derived_event(one, "", signal.time, bindings, (), types), id=id, time=None)
+    return story.PublishStep(
+        place=place,
+        words=f"publish `{id}`",
+        callers=(one.principal,),
+        ids=(id,),
+        draft=draft,
+        stream=DERIVED_STREAM,
+        at=clock,
+        time=signal.time,
+    )
 
 
 def _tables(types: Catalog) -> Iterable[tuple[str, tuple[str, ...]]]:

@@ -80,6 +80,8 @@ class ScenarioOutcome:
     signals: dict[str, list[Signal]] = field(default_factory=dict)
     """What detections have signalled, by their id."""
     detections: Detections = field(default_factory=lambda: Detections(frozenset()))
+    derived: list[story.TakenStep] = field(default_factory=list)
+    """What came of their signals: events that were published, and rows that were added."""
 
 
 class StoryStage(Protocol):
@@ -129,7 +131,9 @@ class StoryPipeline(Protocol):
 def beginning(scenario: story.Scenario) -> ScenarioOutcome:
     """What there is of a scenario before its first step: the streams that it names count from the start."""
     streams = {step.stream for step in scenario.steps if isinstance(step, story.PublishStep | story.HeartbeatStep)}
-    return ScenarioOutcome(notes=list(scenario.notes), detections=Detections(frozenset(streams)))
+    published = {step.publishes for step in scenario.steps if isinstance(step, story.DetectStep) and step.publishes}
+    lines = {name: scenario.types.lineage(name) for name in published if name in scenario.types.every}
+    return ScenarioOutcome(notes=list(scenario.notes), detections=Detections(frozenset(streams), lines))
 
 
 def play(scenario: story.Scenario, stage: StoryStage) -> ScenarioOutcome:
@@ -137,8 +141,15 @@ def play(scenario: story.Scenario, stage: StoryStage) -> ScenarioOutcome:
     outcome = beginning(scenario)
     detections = outcome.detections
     stage.begin(scenario.policy)
-    for step in scenario.steps:
+    derives = any(isinstance(step, story.DetectStep) and (step.publishes or step.adds) for step in scenario.steps)
+    known = derivations(scenario) if derives and not isinstance(stage, DecideStage) else None
+    for number, step in enumerate(scenario.steps):
         take_step(step, stage, scenario, outcome)
+        if known is not None:
+            for derived in known[number]:
+                take_derived(derived, stage, outcome)
+        elif derives and isinstance(stage, DecideStage):
+            _derive(stage, outcome)
     received = stage.deliveries()
     outcome.deliveries = {id: got for id, got in received.items() if not detections.is_hidden(id)}
     views = {id: {one.event: one.view for one in got} for id, got in received.items() if detections.is_hidden(id)}
@@ -182,6 +193,39 @@ def take_step(
         case _:
             assert_never(step)
     return refusal
+
+
+def derivations(scenario: story.Scenario) -> list[list[story.TakenStep]]:
+    """What comes of the signals of detections after each step, by the reference; other engines are played that."""
+    stage, outcome = DecideStage(scenario), beginning(scenario)
+    stage.begin(scenario.policy)
+    made: list[list[story.TakenStep]] = []
+    for step in scenario.steps:
+        take_step(step, stage, scenario, outcome)
+        before = len(outcome.derived)
+        _derive(stage, outcome)
+        made.append(outcome.derived[before:])
+    return made
+
+
+def _derive(stage: DecideStage, outcome: ScenarioOutcome) -> None:
+    """Publish and add what detections have signalled, and promise what they will not, until nothing comes of it."""
+    detections = outcome.detections
+    while True:
+        views = {id: {one.event: one.view for one in got} for id, got in stage.deliveries().items()}
+        steps = detections.derived(views, stage.state().types, stage.now)
+        for step in steps:
+            take_derived(step, stage, outcome)
+        if not steps and not detections.promise_derived(stage.now):
+            return
+
+
+def take_derived(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) -> None:
+    """Take what follows from a signal; what is refused is rejected as an event of the file would be."""
+    outcome.derived.append(step)
+    refusal = _try(step, stage, outcome)
+    if refusal is not None:
+        outcome.rejected.update(dict.fromkeys(step.ids, refusal.code))
 
 
 def _advance(step: story.AdvanceStep, stage: StoryStage) -> None:

@@ -111,6 +111,8 @@ def _first(
 
 # -- what must come of it -------------------------------------------------------------------------------------
 
+DERIVED_ID: Final = re.compile(r"(.+):[0-9]+")
+"""What the events that a detection publishes are called: `ID:1` and so on."""
 _AUDITED: Final = re.compile(r"(entered|ended|refused):(.+)@[0-9]+")
 
 
@@ -128,8 +130,8 @@ def read_expect(node: YamlNode | None, names: StoryRegister) -> Expect:
     rejected: dict[str, str] = {}
     for id, reason in fields.entries("rejected"):
         known = names.subscriptions | names.detections | names.shown | names.credentials
-        if id not in names.events and id not in known:
-            reason.refuse(f"no event `{brief(id)}`", "its id is that of a `publish` step")
+        if id not in known:
+            _type_of(id, reason, names)
         rejected[id] = read_reason(reason)
     versions: dict[str, int] = {}
     for id, version in fields.entries("versions"):
@@ -158,6 +160,9 @@ def _type_of(id: str, node: YamlNode, names: StoryRegister) -> str:
     """The type of an event of the file: one that a step publishes, or what an audited role makes of a credential."""
     if id in names.events:
         return names.events[id]
+    derived = DERIVED_ID.fullmatch(id)
+    if derived is not None and derived[1] in names.published:
+        return names.published[derived[1]]
     audited = _AUDITED.fullmatch(id)
     if audited is None:
         node.refuse(f"no event `{brief(id)}`", "its id is that of a `publish` step")

@@ -64,6 +64,8 @@ class StoryRegister:
     """The events that are sent, each with its type."""
     subscriptions: set[str] = field(default_factory=set)
     detections: set[str] = field(default_factory=set)
+    published: dict[str, str] = field(default_factory=dict)
+    """The type that a detection publishes, by its id."""
     shown: set[str] = field(default_factory=set)
     """The signed statements that are shown."""
     credentials: set[str] = field(default_factory=set)
@@ -105,7 +107,7 @@ class StoryRegister:
     def denied(self) -> StoryRegister:
         """The register for a step that is to be denied: nothing stays of it but what it asks for, and says."""
         own = (
-            *("lists", "untils", "rolefiles", "sizes", "events", "subscriptions", "detections", "shown"),
+            *("lists", "untils", "rolefiles", "sizes", "events", "subscriptions", "detections", "published", "shown"),
             *("credentials", "lines"),
             *("unsubscribed", "named", "meant", "silent", "mirrored", "records"),
         )

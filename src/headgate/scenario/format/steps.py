@@ -64,7 +64,7 @@ STEPS: Final[Mapping[str, Mapping[str, bool]]] = {
     "subscribe": _keys("id! as! type! where requires from origin with"),
     "unsubscribe": _keys("id!"),
     "publish": _keys("id! as! type! event! requires at time stream origin"),
-    "detect": _keys("id! as! expression! bind"),
+    "detect": _keys("id! as! expression! bind publishes adds"),
     "heartbeat": _keys("stream horizon! as"),
     "change": _keys("by add remove groups attributes policy_rules relations roles"),
     "type": {},
@@ -104,6 +104,8 @@ READERS: Final[Mapping[str, str | Reader[Any]]] = {
     "time": read_time,
     "horizon": read_time,
     "expression": TEXT,
+    "publishes": NAME,
+    "adds": TEXT,
     "bind": lambda node: {name: value.scalar() for name, value in node.mapping().items()},
     "stream": NAME,
     "present": YamlNode.sequence,
@@ -236,6 +238,8 @@ class StepReader:
         if id in self.names.subscriptions:
             node.refuse(f"a subscription has the id `{brief(id)}`", "give the detection another one")
         self.names.detections.add(id)
+        if "publishes" in given:
+            self.names.published[id] = given["publishes"]
         return story.DetectStep(
             place=node.place,
             words=f"detect `{id}`",
@@ -243,9 +247,11 @@ class StepReader:
             ids=(id,),
             id=id,
             principal=who,
-            author=who,
+            author=story.ADMINISTRATOR if "adds" in given else who,
             expression=given["expression"],
             bound=given.get("bind", {}),
+            publishes=given.get("publishes"),
+            adds=given.get("adds"),
         )
 
     def step_heartbeat(self, node: YamlNode) -> story.HeartbeatStep:

@@ -250,6 +250,8 @@ class DetectStep(TakenStep):
     author: str
     expression: str
     bound: Mapping[str, Value] = field(default_factory=dict)
+    publishes: str | None = None
+    adds: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
