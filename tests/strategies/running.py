@@ -15,15 +15,19 @@ import pytest
 from hypothesis import HealthCheck, seed, settings
 
 
+def many(count: int, *, soak: int | None = None) -> int:
+    """How many random cases to run; `make soak` multiplies `soak`, which is as many unless it is given."""
+    times = os.environ.get("HEADGATE_TIMES")
+    if times is not None and soak is not None:
+        count = soak
+    return int(os.environ.get("HEADGATE_EXAMPLES", count)) * int(times or "1")
+
+
 def examples(count: int, *, soak: int | None = None) -> Callable[[Any], Any]:
-    """Run a property on so many examples; `make soak` multiplies `soak`, which is as many unless it is given."""
+    """Run a property on `many` examples."""
     chosen = os.environ.get("HEADGATE_SEED")
-    if (times := os.environ.get("HEADGATE_TIMES")) is not None:
-        count = int(os.environ.get("HEADGATE_EXAMPLES", soak or count)) * int(times)
-    else:
-        count = int(os.environ.get("HEADGATE_EXAMPLES", count))
     configured = settings(
-        max_examples=count,
+        max_examples=many(count, soak=soak),
         deadline=None,
         derandomize=chosen is None and "CI" in os.environ,
         print_blob=True,

@@ -1,4 +1,4 @@
-"""10,000 random interleavings of issue, delegate, revoke, expire and publish on three domains.
+"""Random interleavings of issue, delegate, revoke, expire and publish on three domains; 10,000 in `make soak`.
 
 After every step the rights in the ledger of the domain are those that the definition gives, derived from scratch, and
 what is published and delivered is what those rights say.
@@ -17,9 +17,10 @@ from headgate.ledger import Ledger
 from headgate.model.changes import Batch, SetCoordinator
 from headgate.model.state import ADMINISTRATOR, State
 from strategies.interleavings import DOMAINS, WORLD, Story
+from strategies.running import many
 
 PARTS = 10
-EACH = 1_000
+EACH = many(400, soak=1_000)
 STEPS = 14
 ON_DISK = 12
 COORDINATORS = {"pito": ADMINISTRATOR, "met": "pito", "ccs": "pito"}
@@ -50,6 +51,7 @@ class InMemory:
         return self.now.version
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("part", range(PARTS))
 def test_rights_are_always_those_derived_from_scratch(part: int) -> None:
     for number in range(part * EACH, (part + 1) * EACH):

@@ -140,7 +140,7 @@ def test_clauses_hold_exactly_where_the_truth_is_wanted(
         assert any(clause_holds(c, event, world) for c in no) is (expected is False)
 
 
-@examples(300)
+@examples(120, soak=300)
 @given(CONDITIONS, SUBJECT, st.lists(EVENTS, min_size=1, max_size=6), st.booleans())
 def test_rows_hold_exactly_where_the_truth_is_wanted(
     condition: Condition, subject: Mapping[str, Value], events: list[Event], want: bool

@@ -91,7 +91,7 @@ def with_rolefiles(draw: st.DrawFn, state: State) -> State:
     return next_state(state, allowed(state, Batch(ADMINISTRATOR, tuple(changes))))
 
 
-@examples(30)
+@examples(15, soak=30)
 @given(worlds(steps=5, roles=True, predicates=False), st.data())
 def test_a_plan_leads_from_any_policy_to_any_other(story: Story, data: st.DataObject) -> None:
     ledger = play(story).ledger

@@ -357,7 +357,7 @@ def holdings(state: State) -> Iterator[State]:
         yield next_state(bare, Batch(state.administrator, tuple(grants)))
 
 
-@examples(25)
+@examples(10, soak=25)
 @given(worlds(steps=3, roles=True, predicates=False), st.data())
 def test_proofs_hold_whoever_holds_which_role(story: Story, data: st.DataObject) -> None:
     played = play(story)

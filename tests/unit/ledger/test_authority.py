@@ -88,7 +88,7 @@ def spelled(rule: Rule) -> str:
     return repr((rule.id, rule.who, actions, rule.type, rule.where, rule.attributes, rule.forced, rule.author))
 
 
-@examples(12)
+@examples(5, soak=12)
 @given(stories(identities=True), st.integers(1, 3), st.data())
 def test_the_ledger_holds_what_stands(story: tuple[list, list[Step]], together: int, data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, Ledger.create(Path(folder) / "l.db") as ledger:

@@ -5,7 +5,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from headgate.ledger import Ledger
 from headgate.ledger.load import preview
@@ -14,8 +14,7 @@ from headgate.model.state import State
 from headgate.roles.records.book import Book
 from headgate.roles.requests.transition import transition
 from strategies.roles import START, Walk, walks
-
-SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
+from strategies.running import examples
 
 
 def graph(book: Book) -> dict[str, object]:
@@ -41,7 +40,7 @@ def same(a: State, b: State) -> None:
     assert a == b
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@examples(40, soak=100)
 @given(walks())
 def test_a_kept_book_is_the_one_made_anew(walk: Walk) -> None:
     book: Book | None = None
@@ -53,7 +52,7 @@ def test_a_kept_book_is_the_one_made_anew(walk: Walk) -> None:
             assert graph(book) == graph(Book(kept.after))
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=SLOW)
+@examples(4, soak=8)
 @given(walks())
 def test_the_ledger_is_the_chain_of_transitions(walk: Walk) -> None:
     with tempfile.TemporaryDirectory() as folder:

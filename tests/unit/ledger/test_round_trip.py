@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.decide.apply import apply
@@ -49,6 +49,7 @@ from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 from strategies.conditions import conditions, values
+from strategies.running import examples
 
 KINDS = {kind.value: kind for kind in Kind}
 PRINCIPALS = ["ann", "bob", "été"]
@@ -246,7 +247,7 @@ def salvaged(state: State, batch: Batch) -> tuple[Batch, State]:
     return kept, after
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@examples(6, soak=15)
 @given(st.lists(BATCH, min_size=3, max_size=12), st.data())
 def test_the_ledger_is_the_chain_of_apply(batches: list[Batch], data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, Ledger.create(Path(folder) / "l.db") as ledger:

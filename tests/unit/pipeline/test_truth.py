@@ -112,7 +112,7 @@ def same(
     return answers
 
 
-@examples(600)
+@examples(240, soak=600)
 @given(CONDITIONS, ROWS, SUBJECT, st.data())
 def test_truth_agrees_with_decide(
     condition: Condition, rows: list[dict[str, Value]], subject: dict[str, Value], data: st.DataObject
@@ -122,7 +122,7 @@ def test_truth_agrees_with_decide(
     same(condition, rows, subject, {name: data.draw(st.none() | values(KINDS[name])) for name in names})
 
 
-@examples(300)
+@examples(120, soak=300)
 @given(CONDITIONS, ROWS, SUBJECT, st.data())
 def test_truth_over_rows_of_a_batch_agrees_with_decide(
     condition: Condition, rows: list[dict[str, Value]], subject: dict[str, Value], data: st.DataObject
@@ -160,7 +160,7 @@ NUMBERS = st.one_of(
 )
 
 
-@examples(500)
+@examples(200, soak=500)
 @given(
     st.sampled_from(("=", "!=", "<", "<=", ">", ">=")),
     st.lists(st.tuples(values(Kind.INT), values(Kind.FLOAT)), min_size=1, max_size=5),

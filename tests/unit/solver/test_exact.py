@@ -50,7 +50,7 @@ def pairs(draw: st.DrawFn) -> tuple[Condition, Condition, tuple[Value, ...]]:
 
 
 @given(pairs())
-@examples(150)
+@examples(60, soak=150)
 def test_it_agrees_with_going_through_attribute_sets(pair: tuple[Condition, Condition, tuple[Value, ...]]) -> None:
     rule, other, pool = pair
     answer = wider(rule, other, method="exact", limit=20)
@@ -67,7 +67,7 @@ BOTH = {"b": Kind.BOOL, "c": Kind.BOOL}
 
 
 @given(st.data())
-@examples(100)
+@examples(40, soak=100)
 def test_over_a_finite_world_it_is_the_same_as_trying_everything(data: st.DataObject) -> None:
     terms = st.sampled_from([Attribute(name) for name in BOTH])
     a, b = (data.draw(rules(terms, st.booleans())) for _ in range(2))
@@ -84,7 +84,7 @@ TYPED: Mapping[str, tuple[Kind, tuple[Value, ...]]] = {
 
 
 @given(st.data())
-@examples(100)
+@examples(40, soak=100)
 def test_covering_agrees_with_going_through_events(data: st.DataObject) -> None:
     chosen = data.draw(st.sampled_from([("i", "f"), ("s",), ("i", "s"), ("f", "s")]))
     kinds = {name: TYPED[name][0] for name in chosen}

@@ -142,7 +142,7 @@ def family(value: Value) -> type:
 
 
 @given(vectors(), vectors())
-@examples(150)
+@examples(60, soak=150)
 def test_what_vectors_say_is_so_and_only_empty_ranges_escape_them(rule: Condition, other: Condition) -> None:
     wide, narrow = vector(rule), vector(other)
     assert wide is not None

@@ -198,7 +198,7 @@ def test_a_stream_that_a_gateway_holds_is_left_to_it(domain: Domain, publisher: 
 # -- against the specification ------------------------------------------------------------------------------------
 
 
-@examples(25)
+@examples(10, soak=25)
 @given(st.data())
 def test_what_is_stored_is_what_decide_admits(data: st.DataObject) -> None:
     story = data.draw(worlds(roles=data.draw(st.integers(0, 2)) == 0))

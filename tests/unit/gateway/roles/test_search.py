@@ -76,7 +76,7 @@ def facts(error: HeadgateError | None) -> tuple[object, ...]:
 
 
 @given(walks())
-@examples(30)
+@examples(12, soak=30)
 def test_what_the_trial_refuses_the_ledger_refuses_for_the_same_reason(walk: Walk) -> None:
     for step in walk.steps(6, 10):
         state = step.outcome.after
@@ -95,7 +95,7 @@ def test_what_the_trial_refuses_the_ledger_refuses_for_the_same_reason(walk: Wal
 
 
 @given(walks())
-@examples(30)
+@examples(12, soak=30)
 def test_what_was_searched_before_is_entered_as_if_it_were_searched_again(walk: Walk) -> None:
     for step in walk.steps(6, 10):
         state = step.outcome.after

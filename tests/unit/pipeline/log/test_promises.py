@@ -251,7 +251,7 @@ def steps() -> st.SearchStrategy[list[Step]]:
     )
 
 
-@examples(300)
+@examples(120, soak=300)
 @given(steps())
 def test_nothing_is_stored_below_a_horizon(steps: list[Step]) -> None:
     with TemporaryDirectory() as directory:

@@ -86,7 +86,7 @@ beginnings = st.builds(
 )
 
 
-@examples(50)
+@examples(20, soak=50)
 @given(clock_texts(), beginnings)
 def test_nothing_turns_before_the_next_moment(text: str, after: datetime) -> None:
     state = state_of(text)

@@ -46,7 +46,7 @@ arguments = (
 
 
 @given(texts, texts, st.lists(arguments, max_size=3), st.integers(0, 2**63 - 1))
-@examples(150)
+@examples(60, soak=150)
 def test_a_text_is_of_one_fact(service: str, instance: str, args: list[Argument], remote: int) -> None:
     facts: list[Fact] = [NotRevoked(service, instance, "A", tuple(args), "B"), Mirrored(service, remote)]
     for one in facts:
@@ -56,7 +56,7 @@ def test_a_text_is_of_one_fact(service: str, instance: str, args: list[Argument]
 
 
 @given(arguments, arguments, st.sampled_from(["=", "!=", "<"]))
-@examples(150)
+@examples(60, soak=150)
 def test_an_atom_with_values_is_read_as_it_was(a: Argument, b: Argument, op: str) -> None:
     bound = {"x": a, "y": b}
     for text in (f"x {op} y", "P(x, y, _)", "x in staff", "f(x) = y", "count(Member(x, _)) < 3"):

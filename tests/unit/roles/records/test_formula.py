@@ -85,7 +85,7 @@ truths = st.fixed_dictionaries({name: st.sampled_from([True, False, None]) for n
 
 
 @given(formulas(), truths, st.lists(truths, max_size=3))
-@examples(300)
+@examples(120, soak=300)
 def test_a_rule_is_the_constraint_with_the_rest_as_it_was(
     constraint: Condition, entry: dict[str, Truth], then: list[dict[str, Truth]]
 ) -> None:

@@ -355,7 +355,7 @@ grown = st.tuples(
 """Leaves and what follows from them, some of it in use."""
 
 
-@examples(400)
+@examples(160, soak=400)
 @given(grown, flags, st.lists(steps, min_size=3, max_size=30))
 def test_the_table_equals_a_naive_reading_after_any_sequence(
     graph: tuple[list[tuple[bool | None, str, bool]], list[tuple[Op, list[tuple[int, bool]], bool, bool, bool, bool]]],

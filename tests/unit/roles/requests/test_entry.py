@@ -379,7 +379,7 @@ def requests(draw: st.DrawFn, rolefile: Rolefile) -> EntryRequest:
 
 
 @given(st.data())
-@examples(150)
+@examples(60, soak=150)
 def test_role_entry_is_a_logic_program_read_in_order(data: st.DataObject) -> None:
     rolefile = data.draw(rolefiles())
     request = data.draw(requests(rolefile))

@@ -72,7 +72,7 @@ class Run:
 
 
 @given(walks())
-@examples(60)
+@examples(24, soak=60)
 def test_what_is_in_force_is_what_looking_at_everything_again_says(walk: Walk) -> None:
     run = Run(walk)
     for change in one_by_one(walk, 99):
@@ -87,7 +87,7 @@ def test_what_is_in_force_is_what_looking_at_everything_again_says(walk: Walk) -
 
 @given(walks())
 @example(Walk(Random(1573482)))  # another domain revokes what is mirrored here, and something still rests on it
-@examples(35)
+@examples(14, soak=35)
 def test_a_kept_book_is_as_one_made_from_the_state(walk: Walk) -> None:
     state, book = State(), None
     for step in walk.steps(8, 16):
@@ -109,7 +109,7 @@ def as_told(book: Book) -> tuple[object, ...]:
 
 
 @given(walks())
-@examples(35)
+@examples(14, soak=35)
 def test_a_refusal_changes_nothing_and_the_story_goes_on(walk: Walk) -> None:
     state, book = State(), None
     for step in walk.steps(8, 16):
@@ -128,7 +128,7 @@ def test_a_refusal_changes_nothing_and_the_story_goes_on(walk: Walk) -> None:
 
 
 @given(walks())
-@examples(35)
+@examples(14, soak=35)
 def test_whatever_ends_has_a_reason_and_leaves_nothing_behind(walk: Walk) -> None:
     state = State()
     for step in walk.steps(6, 14):
@@ -153,7 +153,7 @@ def test_whatever_ends_has_a_reason_and_leaves_nothing_behind(walk: Walk) -> Non
 
 
 @given(walks())
-@examples(60)
+@examples(24, soak=60)
 def test_a_reference_of_what_has_ended_is_false_for_ever(walk: Walk) -> None:
     over: set[int] = set()
     for step in walk.steps(10, 20):

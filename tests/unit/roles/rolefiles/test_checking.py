@@ -20,6 +20,7 @@ from headgate.roles.rolefiles.checking import check_event_policy, check_rolefile
 from headgate.roles.rolefiles.names import MAX_FINDINGS, Finding
 from headgate.roles.rolefiles.reach import contradiction
 from strategies.rolefiles import event_policies, rolefiles
+from strategies.running import examples
 
 LOGIN = parse_rolefile("def LoggedOn(u, h) u : userid h : String")
 PASSWORD = parse_rolefile("def Passwd(u, s)")
@@ -261,7 +262,7 @@ def test_errors_come_first_and_are_bounded() -> None:
     assert len(found) <= MAX_FINDINGS
 
 
-@settings(max_examples=75, deadline=None)
+@examples(30, soak=75)
 @given(rolefiles())
 def test_any_rolefile_is_checked(rolefile: Rolefile) -> None:
     for one in check_rolefile(rolefile, service="S", **WORLD):
@@ -341,7 +342,7 @@ def test_how_to_write_it_positively() -> None:
     assert "add `not (...)` with its condition to entries below" in (found.remedy or "")
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40, soak=100)
 @given(event_policies())
 def test_any_event_policy_is_checked(policy: EventPolicy) -> None:
     for one in check_event_policy(policy, **EVENTS):

@@ -6,7 +6,7 @@ import re
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from headgate.lang.rolefile import parse_rolefile
 from headgate.model.errors import BadDefinition, TypeMismatch
@@ -24,6 +24,7 @@ from headgate.model.rolefiles import (
 from headgate.roles.rolefiles.inference import Imported, Inference, Signature, Signatures
 from headgate.roles.rolefiles.types import conform_argument, describe, types_of
 from strategies.rolefiles import rolefiles
+from strategies.running import examples
 
 INTEGER, STRING, RWX = IntegerType(), StringType(), SetType("rwx")
 USERID = ObjectType("userid", "Login")
@@ -152,7 +153,7 @@ def test_describe() -> None:
     }
 
 
-@settings(max_examples=100, deadline=None)
+@examples(40, soak=100)
 @given(rolefiles())
 def test_any_rolefile_has_types_or_a_clash(rolefile: Rolefile) -> None:
     clashes = Inference(rolefile, nobody).clashes
