@@ -73,6 +73,7 @@ COMMANDS = {
         "Recompute all deliveries from the log and the ledger on Spark, and report every difference.",
     ),
     "publish": Later("events.publish:publish", "Publish an event, or a file of events."),
+    "reserve": Later("events.reserve:reserve", "Have events kept for a subscription or detection made later."),
     "heartbeat": Later("events.heartbeat:heartbeat", "Promise that none of your later events occurred before a time."),
     "subscribe": Later("events.subscribe:subscribe", "Subscribe to an event type and print what comes, until Ctrl-C."),
     "echo": Later(

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Start: TypeAlias = "str | int | datetime"
+RESERVED: Final = "reserved:"
+"""What stands before the id of a reservation at which something begins."""
 """`"now"`, `"start"`, a version, or a time with a zone."""
 
 Presented: TypeAlias = "str | Path | Issued | Issuer"
@@ -424,9 +426,14 @@ class Client:
         found = [delivery(one, 0, lambda _: None) for one in entries]
         return found, Subscription(self._channel, id, type, ack=ack, window=window)
 
-    async def reserve(self, id: str, type: str, seconds: float, where: str | None = None) -> wire.ReservationAnswer:
-        """Keep what is published from now on for a subscription made later."""
-        body = {"type": type, "seconds": seconds, "where": where}
+    async def reserve(
+        self, id: str, type: str | None, seconds: float, where: str | None = None, *, expression: str | None = None
+    ) -> wire.ReservationAnswer:
+        """Keep what is published from now on for a subscription to a type, or a detection, that is made later.
+
+        That begins `from_="reserved:id"`. The same id again narrows it: what no longer fits need not be kept.
+        """
+        body = {"type": type, "seconds": seconds, "where": where, "expression": expression}
         return await self._session.ask(wire.ReservationAnswer, "PUT", "/v1/reservations", id, body=body)
 
     async def release(self, id: str) -> None:
@@ -464,8 +471,11 @@ def _since(from_: Start) -> object:
             return {"version": from_}
         case datetime() if from_.tzinfo is not None:
             return {"time": from_}
+        case str() if from_.startswith(RESERVED):
+            return {"reserved": from_.removeprefix(RESERVED)}
     raise BadDefinition(
-        f"`{brief(from_)}` is no place to begin", remedy='"now", "start", a version, or a time with a zone'
+        f"`{brief(from_)}` is no place to begin",
+        remedy='"now", "start", a version, a time with a zone, or "reserved:" and the id of a reservation',
     )
 
 

@@ -16,9 +16,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from headgate.model.errors import NotFound, TooMany
+from headgate.model.limits import MAX_RESERVED_EVENTS
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import micros, moment
@@ -54,7 +56,10 @@ class Temporary:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """What is published after `streams` is kept until `expires`, for a subscription to be made by then."""
+    """What is published after `streams` is kept until `expires`, for a subscription or detection to be made by then.
+
+    Of a detection the type is `SIGNAL`, and `where` its expression. Everything of `since` and later is kept.
+    """
 
     principal: str
     id: str
@@ -230,12 +235,18 @@ class Cursors(SharedFile):
 
     # -- retention --------------------------------------------------------------------------------------------
 
-    def floors(self, subscriptions: Collection[Subscription], starts: Starts, now: datetime) -> dict[str, list[Floor]]:
+    def floors(
+        self,
+        subscriptions: Collection[Subscription],
+        starts: Starts,
+        now: datetime,
+        ends: Mapping[str, int] = MappingProxyType({}),
+    ) -> dict[str, list[Floor]]:
         """What is still needed of each stream: by durable subscriptions of the deliveries, by reservations of the log.
 
         One that never acknowledged anything needs all from its starting point on, or all there is if it asks for
         history. A detection needs signals, and no deliveries. A reader that was never seen is away since this was
-        first asked.
+        first asked. A reservation of more than MAX_RESERVED_EVENTS, by the `ends` of streams, is full.
         """
         places, seen, temporary = self._readers(subscriptions, now)
         floors: dict[str, list[Floor]] = {}
@@ -259,9 +270,11 @@ class Cursors(SharedFile):
                 needed = acked[stream] + 1 if stream in acked else begins
                 floors.setdefault(stream, []).append(Floor(needed, subscription.id, absent, deliveries))
         for kept in self._reservations(now):
+            is_full = sum(last - kept.streams.get(stream, 0) for stream, last in ends.items()) > MAX_RESERVED_EVENTS
             for stream in starts(0):  # every stream; those that are newer than the reservation it keeps whole
                 needed = kept.streams.get(stream, 0) + 1
-                floors.setdefault(stream, []).append(Floor(needed, f"{kept.principal}:{kept.id}", None, log))
+                floor = Floor(needed, f"{kept.principal}:{kept.id}", None, log, is_full)
+                floors.setdefault(stream, []).append(floor)
         return floors
 
     def _readers(

@@ -54,6 +54,8 @@ FINISH_SECONDS: Final = 4.0  # how long a micro-batch under way may take to fini
 STOP_SECONDS: Final = 9.0  # how long stopping may take before the process is ended by force
 LOOK_SECONDS: Final = 0.25
 
+_AWAY: Final = "its reader was away for longer than `retention.hold`, and a limit was passed"
+_FULL: Final = "it reserves more than MAX_RESERVED_EVENTS, and a limit was passed"
 _FINAL: Final = frozenset({Damaged.code, TooNew.code, TooOld.code})
 _OURS: Final = re.compile(r"headgate\.model\.errors\.(\w+): (.*\[([a-z-]+)\])")
 
@@ -292,7 +294,8 @@ class Housekeeper:
         detecting = any(one.detection is not None for one in every)
         files = self._domain.log, self._domain.store, self._domain.signals
         events, deliveries, signals = look(*files, detecting=detecting)
-        floors = self._cursors.floors(every, self._domain.log.starts_at, now)
+        ends = {stream: tail.last for stream, tail in self._domain.log.tails().items()}
+        floors = self._cursors.floors(every, self._domain.log.starts_at, now, ends)
         if any(one.detection is not None and one.detection.derives for one in every):
             floor = Floor(derived_through(self._domain.paths.directory) + 1, DERIVING, None, frozenset({Where.SIGNALS}))
             floors.setdefault(SIGNALS, []).append(floor)
@@ -305,9 +308,9 @@ class Housekeeper:
                 holder=loss.holder,
                 stream=loss.stream,
                 events=loss.events,
-                seconds=(micros(self._clock()) - loss.absent) / 1e6,
+                seconds=0.0 if loss.absent is None else (micros(self._clock()) - loss.absent) / 1e6,
                 part=loss.where.value,
-                reason="its reader was away for longer than `retention.hold`, and a limit was passed",
+                reason=_FULL if loss.absent is None else _AWAY,
             )
         for held in made.held:
             chores_log.warning("limit-passed", holder=held.holder, stream=held.stream, part=held.where.value)

@@ -346,10 +346,11 @@ class AdvertisementsAnswer(Answer):
 
 
 class Since(Request):
-    """Where to begin: a version or a time."""
+    """Where to begin: a version, a time, or where a reservation of one's own begins."""
 
     version: Annotated[int, Meta(ge=0, le=2**62)] | None = None
     time: Annotated[datetime, Meta(tz=True)] | None = None
+    reserved: Name | None = None
 
 
 class SubscriptionRequest(Request, rename={"from_": "from", "with_": "with"}):
@@ -467,21 +468,24 @@ class LookupAnswer(Answer, omit_defaults=False):
 
 
 class ReservationRequest(Request):
-    """Keep what is published from now on, for so many seconds."""
+    """Keep what is published from now on, for so many seconds: of a `type`, or what an `expression` looks at."""
 
-    type: Name
     seconds: Annotated[float, Meta(gt=0, le=10_000_000)]
+    type: Name | None = None
     where: Text | None = None
+    expression: Annotated[str, Meta(max_length=limits.MAX_COMPOSITE_CHARS)] | None = None
 
 
 class ReservationAnswer(Answer):
-    """A reservation."""
+    """A reservation, and since when it keeps everything; `whole` is false once some of that has gone."""
 
     id: str
-    type: str
     expires: datetime
     since: datetime
+    whole: bool
+    type: str | None = None
     where: str | None = None
+    expression: str | None = None
 
 
 class ReservationsAnswer(Answer):

@@ -43,6 +43,7 @@ STATUSES: Final = {
         "below-horizon",
         "ahead-of-clock",
         "feeds-itself",
+        "limit-reached",
     ),
     429: ("Too many", "too-many"),
     431: ("Head too large", "head-too-large"),

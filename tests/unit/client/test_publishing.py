@@ -196,6 +196,7 @@ def test_types_advertisements_and_the_rest(client: Client, world: World) -> None
     assert client.restriction_subscribe(SALE)["types"][0]["hidden"] == ["card"]
     assert [one.version for one in client.versions()] == [1, 2, 3]
     assert client.reserve("r", SALE, 60).type == SALE
+    assert client.reserve("r", None, 60, expression="$Sale(i, a)").expression == "$Sale(i, a)"
     client.release("r")
 
 

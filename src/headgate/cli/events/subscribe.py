@@ -43,7 +43,10 @@ WhereOption = Annotated[str | None, option("--where FILTER", "Only events for wh
 NameOption = Annotated[
     str | None, option("--name ID", "Keep the subscription under this name and resume it next time.")
 ]
-FromOption = Annotated[str, option("--from PLACE", "now, start, version:N or time:2026-01-01T09:00:00Z.")]
+FromOption = Annotated[
+    str,
+    option("--from PLACE", "now, start, version:N, time:2026-01-01T09:00:00Z or reserved:ID."),
+]
 RequiresOption = Annotated[str | None, option("--requires RULE", 'What publishers must be, such as `$nation = "NO"`.')]
 CountOption = Annotated[int | None, option("--count", "End after so many deliveries.", min=1)]
 
@@ -110,9 +113,11 @@ def place_of(text: str, option: str) -> Start:
                 return int(value)
             case "time":
                 return parse_timestamp(value)
+            case "reserved" if value:
+                return text
     except HeadgateError as error:
         raise typer.BadParameter(f"{option}: {error.message}") from None
-    raise typer.BadParameter(f"{option} is now, start, version:N or time:2026-01-01T09:00:00Z")
+    raise typer.BadParameter(f"{option} is now, start, version:N, time:2026-01-01T09:00:00Z or reserved:ID")
 
 
 def print_all(subscription: Subscription, count: int | None, shown: Callable[[Any], Text | dict[str, Any]]) -> None:

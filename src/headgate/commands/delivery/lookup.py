@@ -1,32 +1,25 @@
-"""Looking up and registering at once (OASIS: DBRegister), and keeping events for a subscription made later.
+"""Looking up and registering at once (OASIS: DBRegister).
 
 Guarantees: the entries of a look-up are the newest delivery for each key up to the starting points of its version, and
 its subscription then gives every change after them: nothing between is lost and nothing comes twice. Deliveries whose
 key the principal may not see are all kept. A look-up that is too large is refused.
-A reservation keeps the log from its making on until it expires; what it names may be narrowed and widened meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
-from headgate.commands.commit import LedgerAccess
 from headgate.commands.delivery.delivery_follower import DeliveryFollower, OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import MAX_SLICE_BYTES, Archive, Ask, Run
-from headgate.decide.apply import apply
-from headgate.model.changes import Batch, Subscribe
 from headgate.model.errors import BadDefinition, LookupTooLarge, TooBusy
 from headgate.model.rights import Subscription
 from headgate.model.state import State
-from headgate.node.cursors import Cursors, Reservation
 from headgate.node.domain import Follower
-from headgate.pipeline.log.event_log import EventLog
 
 MAX_LOOKUP_ENTRIES: Final = 10_000  # entries of one look-up
 MAX_LOOKUP_SECONDS: Final = 60.0  # how long a look-up waits for the pipeline to bring its history
@@ -147,46 +140,3 @@ def _take_in(entries: Entries, deliveries: Iterable[OutgoingDelivery], key: tupl
                 f"there are more than MAX_LOOKUP_ENTRIES ({MAX_LOOKUP_ENTRIES}) entries",
                 remedy="narrow `where`, or subscribe from the start",
             )
-
-
-# -- reservations -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Reservations:
-    """Keeps what is published from now on, for subscriptions made later."""
-
-    ledger: LedgerAccess
-    cursors: Cursors
-    clock: Callable[[], datetime]
-
-    def reserve(self, id: str, wanted: Subscription, where: str | None, seconds: float) -> tuple[Reservation, bool]:
-        """Keep what a subscription would get that would be accepted, and whether that is new; `where` as it is written.
-
-        What is kept already under this name is kept from its beginning on, if its type is the same or a kin.
-        """
-        principal, state, now = wanted.principal, self.ledger.state, self.clock()
-        apply(state, Batch(principal, (Subscribe(wanted),)))
-        old = {one.id: one for one in self.cursors.reservations(principal, now)}.get(id)
-        if old is not None and _kin(state, old.type, wanted.type):
-            streams, since = old.streams, old.since
-        else:
-            streams = self._ends()
-            since = self.clock()  # after the look at the log, so that all events of later times are kept
-        until = now + timedelta(seconds=seconds)
-        made = Reservation(principal, id, wanted.type, where, streams, since, until)
-        self.cursors.reserve(made, now)
-        return made, old is None
-
-    def _ends(self) -> Mapping[str, int]:
-        """The last event of each stream."""
-        log = EventLog.open(self.ledger.domain.paths.log, read_only=True)
-        try:
-            return {stream: tail.last for stream, tail in log.tails().items()}
-        finally:
-            log.close()
-
-
-def _kin(state: State, old: str, new: str) -> bool:
-    """Is one of these types the other, or a subtype of it?"""
-    return old in state.types and (state.types.is_a(old, new) or state.types.is_a(new, old))

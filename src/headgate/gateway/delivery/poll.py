@@ -19,7 +19,8 @@ from starlette.responses import Response
 from headgate.commands.commit import submit
 from headgate.commands.delivery.delivery_follower import OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import MAX_SLICE_BYTES, Closed, DeliveryGap, Feed, Step
-from headgate.commands.delivery.lookup import Lookup, Reservations, key_of
+from headgate.commands.delivery.lookup import Lookup, key_of
+from headgate.commands.delivery.reservations import Reservations
 from headgate.commands.subscriptions import ledger_id
 from headgate.gateway.delivery.readers import ReaderConnection
 from headgate.gateway.http.handlers import check_place, make_subscription, own_subscription
@@ -28,7 +29,8 @@ from headgate.gateway.http.send_queue import Streamed, first_of, side_by_side
 from headgate.gateway.runtime import Gateway
 from headgate.model.changes import Batch, Unsubscribe
 from headgate.model.errors import BadRequest, NotFound
-from headgate.model.rights import Subscription
+from headgate.model.rights import Detection, Subscription
+from headgate.model.types import SIGNAL
 from headgate.model.values import brief
 from headgate.node.cursors import Reservation
 from headgate.protocol import messages as wire
@@ -240,25 +242,34 @@ async def reserve(call: Call, body: wire.ReservationRequest) -> tuple[wire.Reser
     longest = gateway.config.subscribe.max_reservation
     if body.seconds > longest:
         raise BadRequest(f"`seconds` cannot be `{body.seconds:g}`", remedy=f"at most {longest:g}")
+    if (body.type is None) == (body.expression is None) or (body.type is None and body.where is not None):
+        raise BadRequest("a reservation is for a `type`, with `where` if need be, or for an `expression`")
     name = f"{ledger_id(principal, id)}?"  # which no subscription has
-    wanted = Subscription(name, principal, body.type, await gateway.reader.condition(principal, body.where))
-    kept = Reservations(gateway.ledger, gateway.cursors, gateway.clock)
-    made, is_new = await call.run(kept.reserve, id, wanted, body.where, body.seconds)
-    return _reservation(made), is_new
+    if body.type is not None:
+        text = body.where
+        wanted = Subscription(name, principal, body.type, await gateway.reader.condition(principal, body.where))
+    else:
+        text = body.expression or ""
+        detection = Detection(text, await gateway.reader.composite(principal, text))
+        wanted = Subscription(name, principal, SIGNAL, detection=detection)
+    kept = _reserving(call)
+    made, is_new = await call.run(kept.reserve, id, wanted, text, body.seconds)
+    return await call.run(_reservation, kept, made), is_new
 
 
 @Operation("GET", "/v1/reservations")
 async def reservations(call: Call) -> wire.ReservationsAnswer:
     """One's reservations."""
     mine = await call.run(call.gateway.cursors.reservations, call.principal, call.gateway.clock())
-    return wire.ReservationsAnswer([_reservation(one) for one in mine])
+    kept = _reserving(call)
+    return wire.ReservationsAnswer([await call.run(_reservation, kept, one) for one in mine])
 
 
 @Operation("GET", "/v1/reservations/{id}", errors=(404,))
 async def reservation(call: Call) -> wire.ReservationAnswer:
     """One reservation."""
     asked = call.principal, call.named("id"), call.gateway.clock()
-    return _reservation(await call.run(call.gateway.cursors.reservation, *asked))
+    return await call.run(_reservation, _reserving(call), await call.run(call.gateway.cursors.reservation, *asked))
 
 
 @Operation("DELETE", "/v1/reservations/{id}", errors=(404, 507))
@@ -269,5 +280,12 @@ async def release(call: Call) -> None:
         raise NotFound(f"no reservation `{brief(id)}`")
 
 
-def _reservation(one: Reservation) -> wire.ReservationAnswer:
-    return wire.ReservationAnswer(one.id, one.type, one.expires, one.since, one.where)
+def _reserving(call: Call) -> Reservations:
+    return Reservations(call.gateway.ledger, call.gateway.cursors, call.gateway.clock)
+
+
+def _reservation(kept: Reservations, one: Reservation) -> wire.ReservationAnswer:
+    whole = kept.is_whole(one)
+    if one.type == SIGNAL:
+        return wire.ReservationAnswer(one.id, one.expires, one.since, whole, expression=one.where)
+    return wire.ReservationAnswer(one.id, one.expires, one.since, whole, one.type, one.where)

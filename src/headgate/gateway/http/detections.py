@@ -101,7 +101,7 @@ async def _make(call: Call, id: str, body: wire.DetectionRequest) -> tuple[Subsc
         raise GovernDenied(f"`{call.principal}` detects for itself alone", remedy="leave `for` out")
     composite = await reader.composite(call.principal, body.expression)
     adds = None if body.adds is None else await reader.row(call.principal, body.adds)
-    history, version, time = begin_of(body.from_)
+    history, version, time = await begin_of(call, body.from_)
     start = gateway.stamp() if not history else EPOCH if time is None else time
     wanted = Subscription(
         ledger_id(whose, id),

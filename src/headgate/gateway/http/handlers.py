@@ -16,6 +16,7 @@ from starlette.responses import Response
 
 from headgate.commands import event_types, explaining
 from headgate.commands import subscriptions as subscribing
+from headgate.commands.delivery.reservations import Reservations
 from headgate.commands.policy import change_policy
 from headgate.commands.sessions import Caller
 from headgate.commands.subscriptions import check_origin, known_subscription, ledger_id, local_id
@@ -307,7 +308,7 @@ async def make_subscription(call: Call, id: str, body: wire.SubscriptionRequest)
 
 
 async def _wanted(call: Call, name: str, body: wire.SubscriptionRequest) -> Subscription:
-    history, version, time = begin_of(body.from_)
+    history, version, time = await begin_of(call, body.from_)
     reader = call.gateway.reader
     return Subscription(
         name,
@@ -323,12 +324,18 @@ async def _wanted(call: Call, name: str, body: wire.SubscriptionRequest) -> Subs
     )
 
 
-def begin_of(begin: str | wire.Since) -> tuple[bool, int, datetime | None]:
+async def begin_of(call: Call, begin: str | wire.Since) -> tuple[bool, int, datetime | None]:
     """Where a subscription begins: does it ask for history, and from which version and time?"""
     if not isinstance(begin, wire.Since):
         return begin == "start", 0, None
-    if (begin.version is None) == (begin.time is None):
-        raise BadRequest("`from` names a version or a time", remedy='write {"version": 3} or {"time": "..."}')
+    if sum(one is not None for one in (begin.version, begin.time, begin.reserved)) != 1:
+        raise BadRequest(
+            "`from` names a version, a time or a reservation",
+            remedy='write {"version": 3}, {"time": "..."} or {"reserved": "id"}',
+        )
+    if begin.reserved is not None:
+        kept = Reservations(call.gateway.ledger, call.gateway.cursors, call.gateway.clock)
+        return True, 0, await call.run(kept.taken_up, call.principal, begin.reserved)
     return True, begin.version or 0, utc_of(begin.time)
 
 

@@ -16,11 +16,11 @@ import pyarrow as pa
 
 from headgate.decide.composite import Occurrence
 from headgate.ledger import Ledger
-from headgate.ledger.queries import SubscriptionChanges
 from headgate.model.errors import LimitReached
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import moment
+from headgate.pipeline.alone import LoneMatcher
 from headgate.pipeline.detect.bucket import Bucket, CertainSignal, ShardKey
 from headgate.pipeline.detect.machine import Machine, StateAt
 from headgate.pipeline.detect.plans import DetectionPlan, planned
@@ -28,13 +28,10 @@ from headgate.pipeline.detect.signals import STOPS
 from headgate.pipeline.detect.sources import SourcePromises, of_append, of_promise, times_of
 from headgate.pipeline.detect.views import arrived, routed
 from headgate.pipeline.detect.waiting import BeadWait, SourceHorizon, horizons, waiting
-from headgate.pipeline.index.build import IndexBuilder
-from headgate.pipeline.index.predicates import Sources
-from headgate.pipeline.log.codec import PUBLISHER, LogBatch, event_batch
+from headgate.pipeline.log.codec import PUBLISHER, LogBatch
 from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.match import DecisionWindow
 from headgate.pipeline.paths import Paths
-from headgate.pipeline.spark.decider import EVENTS_AT_ONCE, make_matcher
+from headgate.pipeline.spark.decider import EVENTS_AT_ONCE
 
 _NUMBER: Final = 0
 """Of the one detection in an index of its own."""
@@ -105,11 +102,10 @@ class _Run:
     def __init__(self, paths: Paths, log: EventLog, ledger: Ledger, detection: Subscription) -> None:
         self._log = log
         self._ledger = ledger
-        self._version = ledger.version
-        self._builder = IndexBuilder(_Alone(ledger, detection), Sources(paths.predicates), detections=True)
+        self._matcher = LoneMatcher(paths, ledger, detection)
         self._states: dict[int, State] = {}
         self.publishers: set[tuple[str, str]] = set()
-        self.types = ledger.state(self._version, subscriptions=False).types
+        self.types = ledger.state(self._matcher.version, subscriptions=False).types
         self.plan = planned(_NUMBER, detection, self.types)
         self.bucket = Bucket(SourcePromises(), _Memory(), self._plan_of, self._state_at)
 
@@ -133,10 +129,7 @@ class _Run:
         return seen
 
     def _views(self, appends: list[LogBatch]) -> list[bytes]:
-        index = self._builder.index(min(one.version for one in appends), self._version)
-        layouts = dict(zip(index.types.names, index.types.layouts, strict=True))
-        events = event_batch(appends, index.types.numbers, layouts, index.types.words)
-        matches = make_matcher(index).match(events, DecisionWindow(0, self._version))
+        index, events, matches = self._matcher.match(appends)
         publishers = events.texts(PUBLISHER).take(pa.array(matches.events)).to_pylist()
         names = (index.types.names[type] for type in events.type[matches.events].tolist())
         self.publishers |= set(zip(publishers, names, strict=True))
@@ -168,24 +161,3 @@ class _Memory:
 
     def remove(self, key: ShardKey) -> None:
         self.kept.pop(key, None)
-
-
-@dataclass(frozen=True, slots=True)
-class _Alone:
-    """A ledger in which nobody but one detection wants anything."""
-
-    ledger: Ledger
-    detection: Subscription
-
-    @property
-    def version(self) -> int:
-        return self.ledger.version
-
-    def state(self, version: int, *, subscriptions: bool) -> State:
-        return self.ledger.state(version, subscriptions=subscriptions)
-
-    def policy_versions(self, after: int, through: int) -> list[int]:
-        return self.ledger.policy_versions(after, through)
-
-    def subscriptions(self, after: int, through: int) -> SubscriptionChanges:
-        return SubscriptionChanges([self.detection] if after < self.detection.first <= through else [], [])

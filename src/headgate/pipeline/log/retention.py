@@ -39,13 +39,15 @@ EVERYWHERE = frozenset(Where)
 class Floor:
     """The lowest event of a stream that somebody still needs: a cursor, a reservation.
 
-    `absent` is since when its holder has been away, in microseconds; None while it is there.
+    `absent` is since when its holder has been away, in microseconds; None while it is there. One that keeps more
+    than it may (`is_full`) is not waited for either.
     """
 
     seq: int
     holder: str
     absent: int | None = None
     needs: frozenset[Where] = EVERYWHERE
+    is_full: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +92,12 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A holder who was away for too long, and the events that go before it has seen them."""
+    """A holder who was away for too long, or keeps more than it may, and the events that it loses."""
 
     where: Where
     stream: str
     holder: str
-    absent: int
+    absent: int | None
     first: int
     last: int
 
@@ -169,7 +171,7 @@ def _plan(
 
 def _stop(facts: StreamFacts, floors: Iterable[Floor], now: int, hold: int) -> Floor:
     """The first event that must stay, and for whom."""
-    firm = [f for f in floors if f.absent is None or now - f.absent <= hold]
+    firm = [f for f in floors if not f.is_full and (f.absent is None or now - f.absent <= hold)]
     return min([Floor(facts.decided + 1, PIPELINE), *firm], key=lambda floor: floor.seq)
 
 
@@ -202,12 +204,12 @@ def _wanted(
 
 
 def _losses(where: Where, stream: str, through: int, trimmed: int, floors: Iterable[Floor]) -> list[Loss]:
-    """The holders whose floor is passed. Only absent ones can be: the others stopped the cut."""
+    """The holders whose floor is passed. Only those that are not waited for can be: the others stopped the cut."""
     losses = []
     for floor in floors:
         first = max(floor.seq, trimmed + 1)  # what went before was told before
         if first <= through:
-            assert floor.absent is not None
+            assert floor.is_full or floor.absent is not None
             losses.append(Loss(where, stream, floor.holder, floor.absent, first, through))
     return losses
 

@@ -297,20 +297,28 @@ def test_a_signal_is_explained_by_its_events_as_far_as_one_may_know(shop: Served
 
 
 def test_where_a_detection_stands_is_told_to_its_principal(shop: Served) -> None:
-    shop.detect("anna", "stands", "$Sale(item, a); Sale(item, b) {b > a}", bind={"item": "gin"})
+    expression = "$Sale(item, a) {t <- @ + 3600}; Sale(item, b) - AbsTime(t) | AbsTime(t)"
+    shop.detect("anna", "stands", expression, bind={"item": "gin"})
     shop.publish(5, item="gin")
-    shop.publish(6, item="gin")
     told = shop.ask("anna", "GET", "/v1/detections/stands/state").json()
     assert (told["detection"], told["principal"], told["is_whole"], told["stopped"]) == ("stands", "anna", True, "")
-    held = [one for one in told["waits"] if one["bindings"] == {"item": "gin", "a": 5.0}]
-    assert [(one["for"], one["types"]) for one in held] == [("horizon", [SALE])]
-    assert any(one["holds"] for one in told["horizons"])
+    held = [one for one in told["waits"] if one["bindings"].get("a") == 5.0]
+    assert sorted((one["for"], one["types"]) for one in held) == [("event", []), ("horizon", None)]
+    assert all(one["holds"] for one in told["horizons"])
     assert {one["publisher"] for one in told["horizons"]} == {""}
-    shop.publish(1, item="tea")  # the stream promises its clock with everything that it stores
+    shop.publish(6, item="gin")
     eventually(lambda: shop.ask("anna", "GET", "/v1/detections/stands/state").json()["signals"] == 1)
     assert shop.ask("bob", "GET", "/v1/detections/stands/state").status_code == 404
     shop.subscribe("anna", "events")
     assert shop.ask("anna", "GET", "/v1/detections/events/state").status_code == 404
+
+
+def test_what_would_take_too_long_to_work_out_is_refused(shop: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    shop.detect("anna", "long", "$Sale(item, a)")
+    shop.publish(5, item="gin")
+    monkeypatch.setattr("headgate.gateway.http.detections.MAX_REPLAYED", 0)
+    refused = shop.ask("anna", "GET", "/v1/detections/long/state")
+    assert (refused.status_code, refused.json()["code"]) == (422, "limit-reached")
 
 
 def test_a_signal_is_explained_to_auditors(shop: Served) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from headgate.commands.delivery import lookup
 from headgate.model.changes import AddRule, DeclareType
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.types import EventType
-from headgate.model.values import Kind
+from headgate.model.values import Kind, micros
+from headgate.pipeline.log.retention import Limit, Limits, apply, look, plan
 from strategies.serving import PATIENCE, PRICE, SALE, Served, eventually, serving
 
 
@@ -151,9 +153,99 @@ def _amounts(shop: Served) -> list[float]:
     return [one["data"]["amount"] for one in found["events"]]
 
 
+def reserve(shop: Served, **body: Any) -> dict[str, Any]:
+    found = shop.ask("anna", "PUT", "/v1/reservations/r", {"seconds": 60, **body})
+    assert found.status_code in (200, 201), found.text
+    told: dict[str, Any] = found.json()
+    return told
+
+
+def kept_from(shop: Served) -> int:
+    kept = shop.gateway.cursors.floors([], shop.gateway.follower.starts, shop.gateway.clock())
+    return kept["main"][0].seq
+
+
+def test_narrowing_frees_what_comes_before_the_first_that_fits(shop: Served) -> None:
+    made = reserve(shop, type=SALE)
+    for amount in (1, 2, 30, 4):
+        shop.publish(amount)
+    assert kept_from(shop) == 1
+    narrowed = reserve(shop, type=SALE, where="amount > 10")
+    assert kept_from(shop) == 3
+    assert narrowed["since"] > made["since"]
+    assert reserve(shop, type=SALE, where="amount > 10") == narrowed | {"expires": reserve_expiry(shop)}
+    widened = reserve(shop, type=SALE)  # what was freed does not come back
+    assert (kept_from(shop), widened["since"]) == (3, narrowed["since"])
+    gone = reserve(shop, type=SALE, where="amount > 100")
+    assert kept_from(shop) == 5
+    assert gone["since"] > narrowed["since"]
+
+
+def reserve_expiry(shop: Served) -> str:
+    told: str = shop.ask("anna", "GET", "/v1/reservations/r").json()["expires"]
+    return told
+
+
+def test_what_begins_at_a_reservation_gets_what_came_since(shop: Served) -> None:
+    shop.publish(1)
+    reserve(shop, type=SALE)
+    shop.publish(2)
+    shop.publish(30)
+    shop.decide()
+    narrowed = reserve(shop, type=SALE, where="amount > 10")
+    shop.subscribe("anna", "later", **{"from": {"reserved": "r"}})
+    shop.publish(3)
+    shop.decide()
+    eventually(lambda: len(_amounts(shop)) == 2)
+    assert _amounts(shop) == [30, 3]
+    made = shop.detect("anna", "late", "$Sale(i, a)", **{"from": {"reserved": "r"}})
+    assert made["start"] == narrowed["since"]
+    state = shop.ask("anna", "GET", "/v1/detections/late/state").json()
+    assert state["signals"] == 2
+    assert shop.ask("bob", "PUT", "/v1/subscriptions/x", {"type": SALE, "from": {"reserved": "r"}}).status_code == 404
+
+
+def test_what_a_detection_looks_at_can_be_reserved(shop: Served) -> None:
+    told = reserve(shop, expression="$Sale(i, a); Price(i, b)")
+    assert (told["expression"], told.get("type"), told["whole"]) == ("$Sale(i, a); Price(i, b)", None, True)
+    shop.publish(1, item="gin")
+    shop.publish(2)
+    narrowed = reserve(shop, expression="$Sale('tea', a); Price('tea', b)")
+    assert narrowed["since"] > told["since"]
+    assert kept_from(shop) == 2
+    assert reserve(shop, type=PRICE)["type"] == PRICE
+    assert kept_from(shop) == 3
+    wrong = shop.ask("anna", "PUT", "/v1/reservations/r", {"seconds": 9, "expression": "Gone(x)"}).json()
+    assert wrong["code"] == "bad-expression"
+
+
+def test_a_full_reservation_is_not_waited_for_and_says_so(shop: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve(shop, type=SALE)
+    shop.publish(1)
+    shop.publish(2)
+    monkeypatch.setattr("headgate.node.cursors.MAX_RESERVED_EVENTS", 1)
+    starts, now = shop.gateway.follower.starts, shop.gateway.clock()
+    (floor,) = shop.gateway.cursors.floors([], starts, now, {"main": 2})["main"]
+    assert floor.is_full
+    assert not shop.gateway.cursors.floors([], starts, now, {"main": 1})["main"][0].is_full
+    later = micros(now) + 10**9
+    shop.decide()
+    facts = look(shop.domain.log, shop.domain.store, shop.domain.signals, detecting=False)
+    made = plan(later, facts[0], {}, {"main": [floor]}, Limits(log=Limit(age=1), hold=10**15))
+    assert [(one.holder, one.first, one.last) for one in made.losses] == [("anna:r", 1, 2)]
+    assert plan(later, facts[0], {}, {"main": [replace(floor, is_full=False)]}, Limits(log=Limit(age=1))).trims == ()
+    apply(made, shop.domain.log, shop.domain.store, shop.domain.signals)
+    assert shop.ask("anna", "GET", "/v1/reservations/r").json()["whole"] is False
+    refused = shop.ask("anna", "PUT", "/v1/subscriptions/x", {"type": SALE, "from": {"reserved": "r"}}).json()
+    assert (refused["code"], "MAX_RESERVED_EVENTS" in refused["detail"]) == ("limit-reached", True)
+
+
 @pytest.mark.parametrize(
     ("body", "status"),
     [
+        ({"seconds": 1}, 400),
+        ({"type": SALE, "expression": "null", "seconds": 1}, 400),
+        ({"where": "amount > 1", "expression": "null", "seconds": 1}, 400),
         ({"type": SALE, "seconds": 101}, 400),
         ({"type": SALE, "seconds": 0}, 400),
         ({"type": "no.Such", "seconds": 1}, 404),
