@@ -84,6 +84,8 @@ class Reservations:
         matcher = LoneMatcher(domain.paths, domain.ledger, replace(wanted, first=0))
         ends = {stream: tail.last for stream, tail in log.tails().items()}
         places = {stream: max(old.streams.get(stream, 0), trimmed) for stream, trimmed in log.trimmed().items()}
+        if sum(last - places[stream] for stream, last in ends.items()) > MAX_RESERVED_EVENTS:
+            return old.streams, old.since  # it is full: retention does not wait for it
         fits = [matcher.first(log, stream, places[stream], last) for stream, last in ends.items()]
         first = min((one.time for one in fits if one is not None), default=micros(self.clock()))
         streams = {}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from threading import Lock
+from typing import Any, Final
 
 from starlette.responses import Response
 
@@ -23,7 +24,7 @@ from headgate.gateway.http.operations import Call, Operation, answer
 from headgate.gateway.http.rendering import as_json
 from headgate.lang import render_condition
 from headgate.lang.render import render_free
-from headgate.model.errors import GovernDenied, HeadgateError, NotFound
+from headgate.model.errors import GovernDenied, HeadgateError, NotFound, TooBusy
 from headgate.model.limits import MAX_REPLAYED
 from headgate.model.rights import Detection, Subscription
 from headgate.model.types import SIGNAL
@@ -33,6 +34,9 @@ from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import Remark
 from headgate.pipeline.detect.signals import told_remark
 from headgate.protocol import messages as wire
+
+_WORKING_OUT: Final = Lock()
+"""A gateway goes through the log for one detection at a time, and has its time for others meanwhile."""
 
 
 @Operation("GET", "/v1/detections")
@@ -75,9 +79,8 @@ async def end_detection(call: Call) -> None:
 @Operation("GET", "/v1/detections/{id}/state", errors=(404, 422))
 async def where_detection_stands(call: Call) -> dict[str, Any]:
     """Where a detection stands: what its evaluations wait for, and which sources hold them back."""
-    gateway, mine = call.gateway, await _own(call)
-    asked = gateway.domain, call.principal, mine, MAX_REPLAYED
-    told: Any = as_json(await call.run(explaining.detection_state, *asked))
+    mine = await _own(call)
+    told: Any = as_json(await call.run(_worked_out, call, mine))
     return {**told, "detection": _local(mine)}
 
 
@@ -150,6 +153,15 @@ def _beginning(call: Call, wanted: Subscription) -> Subscription:
         by_clock=gateway.deriving.writer.promises_clock,
     )
     return wanted if wanted.history else replace(wanted, detection=replace(detection, start=joined))
+
+
+def _worked_out(call: Call, mine: Subscription) -> explaining.DetectionState:
+    if not _WORKING_OUT.acquire(blocking=False):
+        raise TooBusy("where another detection stands is being worked out", remedy="ask again")
+    try:
+        return explaining.detection_state(call.gateway.domain, call.principal, mine, MAX_REPLAYED)
+    finally:
+        _WORKING_OUT.release()
 
 
 async def _own(call: Call) -> Subscription:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headgate.commands import detections as explaining
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.deliver import is_told_all
+from headgate.gateway.http.detections import _WORKING_OUT
 from headgate.model.changes import AddRule, Unsubscribe, Withdraw
 from headgate.model.errors import GovernDenied, NotFound
 from headgate.model.rights import Action, Rule
@@ -319,6 +320,9 @@ def test_what_would_take_too_long_to_work_out_is_refused(shop: Served, monkeypat
     monkeypatch.setattr("headgate.gateway.http.detections.MAX_REPLAYED", 0)
     refused = shop.ask("anna", "GET", "/v1/detections/long/state")
     assert (refused.status_code, refused.json()["code"]) == (422, "limit-reached")
+    with _WORKING_OUT:
+        busy = shop.ask("anna", "GET", "/v1/detections/long/state")
+    assert (busy.status_code, busy.json()["code"]) == (503, "too-busy")
 
 
 def test_a_signal_is_explained_to_auditors(shop: Served) -> None:
