@@ -25,7 +25,7 @@ from headgate.node.domain import Domain
 
 pytestmark = pytest.mark.soak
 
-SEEDS = int(os.environ.get("HEADGATE_SEEDS", "6"))
+SEEDS = int(os.environ.get("HEADGATE_SEEDS", "3"))
 KILLS_A_DOMAIN = 6
 EVENTS = 4_000
 SECONDS = 120

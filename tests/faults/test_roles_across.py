@@ -26,7 +26,7 @@ from strategies.across import BOUND, Across, across, publish
 
 pytestmark = pytest.mark.soak
 
-SEEDS = int(os.environ.get("HEADGATE_SEEDS", "6"))
+SEEDS = int(os.environ.get("HEADGATE_SEEDS", "3"))
 LONGEST = 3.2
 """Seconds for which something is broken: a little less or more than the silence that is borne."""
 PARTS = ("there", "decider", "follower", "here")

@@ -2,11 +2,10 @@
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,23 +18,56 @@ from headgate.cli.shared.common import shows_errors
 
 HEAVY = frozenset({"sqlalchemy", "pyarrow", "pyspark", "httpx", "z3", "pandas", "uvicorn"})
 ALL = COMMANDS | GROUPS
+LISTING = [("--help",), ("polcy",)]
+LIGHT = [
+    ("wider", "$age > 17", "$age = 18..65", "--method", "vector"),
+    ("keys", "list"),
+    ("keys", "--help"),
+    *((group, command, "--help") for group, command in (("cert", "show"), ("cert", "verify"), ("type", "verify"))),
+    *((command, "--help") for command in ("wider", "token", "test", "identity")),
+]
+STORED = ("versions", "--help")
 PROGRAM = """
-import json, sys
+import json, os, sys, tempfile
 from headgate.cli.main import app
-try:
-    app(sys.argv[1:], prog_name="headgate")
-except SystemExit as end:
-    print(json.dumps([end.code, sorted(sys.modules)]), file=sys.stderr)
+answers = []
+for args in json.loads(sys.argv[1]):
+    with tempfile.TemporaryFile("w+") as said:
+        if (child := os.fork()) == 0:
+            os.dup2(said.fileno(), 1)
+            os.dup2(said.fileno(), 2)
+            try:
+                app(args, prog_name="headgate")
+            except SystemExit as end:
+                print("\\n" + json.dumps([end.code, sorted(sys.modules)]), flush=True)
+            os._exit(0)
+        os.waitpid(child, 0)
+        said.seek(0)
+        answers.append(said.read())
+print(json.dumps(answers))
 """
+"""Each command in a process of its own, which has imported nothing but what the list of commands is made of."""
+
+Loaded = dict[tuple[str, ...], tuple[int, frozenset[str], str]]
 
 
-@cache
-def loaded(*args: str) -> tuple[int, frozenset[str], str]:
-    """The status of a command in a fresh interpreter, the modules that it loaded, and what it said."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM, *args], capture_output=True, text=True, check=True)
-    *said, last = done.stderr.splitlines()
-    status, modules = json.loads(last)
-    return status, frozenset(modules), done.stdout + "\n".join(said)
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory) -> Loaded:
+    """The status of each command, the modules that it loaded, and what it said."""
+    every = [*LISTING, *LIGHT, STORED]
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, json.dumps(every)],
+        env={**os.environ, "HEADGATE_KEYS": str(tmp_path_factory.mktemp("keys"))},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: Loaded = {}
+    for args, answer in zip(every, json.loads(done.stdout), strict=True):
+        *said, last = answer.splitlines()
+        status, modules = json.loads(last)
+        found[args] = status, frozenset(modules), "\n".join(said)
+    return found
 
 
 def own_modules() -> set[str]:
@@ -113,36 +145,24 @@ def test_a_command_of_a_group_is_as_if_it_had_been_there(eager: typer.Typer, nam
 # -- what is loaded ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("args", [("--help",), ("polcy",)], ids=" ".join)
-def test_listing_the_commands_loads_none(args: tuple[str, ...]) -> None:
-    status, modules, said = loaded(*args)
+@pytest.mark.parametrize("args", LISTING, ids=" ".join)
+def test_listing_the_commands_loads_none(loaded: Loaded, args: tuple[str, ...]) -> None:
+    status, modules, said = loaded[args]
     assert (status, "policy" in said) == (0 if args == ("--help",) else 2, True)
     assert modules & HEAVY == set()
     assert modules & own_modules() == set()
 
 
-LIGHT = [
-    ("wider", "$age > 17", "$age = 18..65", "--method", "vector"),
-    ("keys", "list"),
-    ("keys", "--help"),
-    *((group, command, "--help") for group, command in (("cert", "show"), ("cert", "verify"), ("type", "verify"))),
-    *((command, "--help") for command in ("wider", "token", "test", "identity")),
-]
-
-
 @pytest.mark.parametrize("args", LIGHT, ids=" ".join)
-def test_a_light_command_loads_nothing_heavy(
-    args: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HEADGATE_KEYS", str(tmp_path))
-    status, modules, said = loaded(*args)
+def test_a_light_command_loads_nothing_heavy(loaded: Loaded, args: tuple[str, ...]) -> None:
+    status, modules, said = loaded[args]
     assert status == 0, said
     assert modules & HEAVY == set()
     assert modules & own_modules() >= {f"headgate.cli.{ALL[args[0]].place.partition(':')[0]}"}
 
 
-def test_a_command_that_needs_the_ledger_loads_it() -> None:
-    status, modules, _ = loaded("versions", "--help")
+def test_a_command_that_needs_the_ledger_loads_it(loaded: Loaded) -> None:
+    status, modules, _ = loaded[STORED]
     assert status == 0
     assert modules & HEAVY == {"sqlalchemy"}, "or the tests above would see nothing"
     assert modules & own_modules() == {"headgate.cli.policy.explain"}
