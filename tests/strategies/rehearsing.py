@@ -12,10 +12,20 @@ from rich.console import Console
 from headgate.cli.shared.common import out
 from headgate.cli.stories.demo import answer, show_exhibits
 from headgate.cli.stories.stage import Refusal, Stage
+from headgate.decide.composite import Signal
 from headgate.decide.deliver import decide
 from headgate.model.events import Event
+from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.pipeline.deliveries import Delivered
+from headgate.pipeline.detect.bucket import CertainSignal
+from headgate.pipeline.detect.replay import replay
+
+
+def _replayed(stage: Stage, detection: Subscription) -> list[CertainSignal]:
+    """What a detection has signalled, by the machine that Spark runs, without Spark."""
+    domain = stage.world.domain
+    return replay(domain.paths, domain.log, domain.ledger, detection).signals
 
 
 class Rehearsal:
@@ -35,12 +45,13 @@ class Rehearsal:
             self.board = stage.board
             ledger = stage.world.domain.ledger
             self._every = [one for one, _ in ledger.all_subscriptions(ledger.version)]
-            self.subscriptions = [one for one in self._every if not stage.is_hidden(one.id)]
+            self.subscriptions = [one for one in self._every if one.detection is None]
+            self.certain = {one.id: _replayed(stage, one) for one in self._every if one.detection is not None}
             self.states: list[State] = [ledger.state(version) for version in range(ledger.version + 1)]
         self.refusals = [row for row in self.board.rows if isinstance(row, Refusal)]
 
     def every(self) -> list[tuple[str, Delivered]]:
-        """What each subscription gets of each event, those by which detections see included."""
+        """What each subscription gets of each event."""
         found = []
         for event in self.events:
             for number, one in enumerate(self._every):
@@ -54,8 +65,9 @@ class Rehearsal:
     def deliver(self) -> dict[tuple[str, str], Delivered]:
         """What each subscription of the story gets of each event, as the board shows it from now on."""
         every = self.every()
-        self.stage.look({event.stream: event.seq for event in self.events}, every)
-        return {(name, one.event): one for name, one in every if not self.stage.is_hidden(name)}
+        signals = {id: [Signal(one.time, one.environment) for one in some] for id, some in self.certain.items()}
+        self.stage.look({event.stream: event.seq for event in self.events}, every, signals)
+        return {(name, one.event): one for name, one in every}
 
     def received(self) -> dict[str, list[str]]:
         """The events that each reader gets, in order."""

@@ -105,14 +105,10 @@ def test_the_map_of_the_badges(tmp_path: Path) -> None:
 
 def test_no_move_is_told_before_it_is_certain(tmp_path: Path) -> None:
     rehearsal = Rehearsal("badge", tmp_path)
-    rehearsal.deliver()
-    board, events = rehearsal.board, rehearsal.events
-    deliveries = rehearsal.every()
-    assert board.map is not None
-    board.map.told.clear()
-    late = next(event for event in events if event.id == "s9")  # what the company tells last
-    reached = {event.stream: event.seq for event in events} | {late.stream: late.seq - 1}
-    rehearsal.stage.look(reached, [one for one in deliveries if one[1].event != "s9"])
-    assert not any("moved" in one.words for one in board.map.told)
-    rehearsal.stage.look({event.stream: event.seq for event in events}, deliveries)
-    assert sum("moved" in one.words for one in board.map.told) == 4
+    with Domain.open(rehearsal.stage.place) as domain:
+        appended = {one.id: domain.log.append_holding(one.stream, one.seq).number for one in rehearsal.events}
+        kept = [one for one, _ in domain.ledger.all_subscriptions(domain.ledger.version) if one.detection is not None]
+    assert [one.id for one in kept] == ["moved", "new-at-eng", "named", "watch"]
+    moves = sorted(one.arrival for one in rehearsal.certain["moved"])
+    assert len(moves) == 4
+    assert moves[0] > (appended["s9"], 0)  # what the company tells last, and then promises

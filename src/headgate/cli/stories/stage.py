@@ -2,7 +2,9 @@
 
 Guarantees: nothing is acted. Steps are taken by the code that takes those of every scenario; statements are signed and
 verified; events go through the gateway into the log, Spark decides them, and what the table shows is read back from
-the delivery store. What a story says is refused has been tried and refused; a story that goes otherwise is stopped.
+the delivery store. What is detected is a detection of the ledger, and what it signals is what its machine makes of the
+log (`pipeline.detect.replay`), so that a story needs one query alone. What a story says is refused has been tried and
+refused; a story that goes otherwise is stopped.
 The gateway, the pipeline and the table each open the domain for themselves, as separate processes would.
 
 Statements go through the same door as at a gateway: signatures first, then chains and providers, then one batch of the
@@ -36,21 +38,24 @@ from rich.text import Text
 from headgate.cli.shared.common import Stopped
 from headgate.cli.stories import file_of
 from headgate.cli.stories.place_map import PlaceMap
+from headgate.commands import subscriptions as subscribing
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.event_types import SignedTypes
 from headgate.decide.composite import Signal
 from headgate.decide.publish import type_check
+from headgate.lang.composite import parse_composite
 from headgate.lang.render import render_condition
 from headgate.ledger import StartingPoint
 from headgate.model.authority import Certificate, Identity, NetworkAuthority, RevocationList, Validity
 from headgate.model.changes import Batch
 from headgate.model.errors import EngineFailed, HeadgateError
 from headgate.model.events import Draft, Event
-from headgate.model.rights import Action
-from headgate.model.types import EventType
+from headgate.model.rights import Action, Detection, Subscription
+from headgate.model.types import SIGNAL, EventType
 from headgate.model.values import EPOCH, Value, plain
 from headgate.node.domain import Domain
 from headgate.pipeline.deliveries import Delivered
+from headgate.pipeline.detect.replay import replay
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
 from headgate.scenario.engines.node_engine.story_keys import StoryKeys
@@ -160,6 +165,11 @@ class Stage:
         """What is to be shown, each with the version it is of."""
         self._outcome = beginning(scenario)
         self.world.begin(scenario.policy)
+        self._detects = any(isinstance(step, story.DetectStep) for step in scenario.steps)
+        if self._detects:  # every stream of the story counts from the start
+            for stream in sorted({one.stream for one in scenario.steps if isinstance(one, PublishStep)}):
+                self.world.publisher.hold(stream)
+        self._replayed: tuple[tuple[int, int, int], Mapping[str, Sequence[Signal]]] = (0, 0, 0), {}
         self._begins = next((n for n, line in enumerate(scenario.lines) if line.say), 0)
         for number in range(self._begins):
             self.take(number)
@@ -187,7 +197,7 @@ class Stage:
         def watch(until: Event | float, say: str) -> None:
             """Show what arrives, until an event and all before it are decided, or a time has come."""
             while True:
-                self.look(self._seen.store.reached().streams, read_deliveries(self._seen))
+                self._look()
                 show(self.board, say)
                 done = all(map(self.board.decided, self.world.events))  # streams are decided side by side
                 if done if isinstance(until, Event) else time.monotonic() >= until:
@@ -216,34 +226,43 @@ class Stage:
                 watch(last, say)
         finally:
             query.stop()
+        self._look()  # what was promised last makes signals certain, too
+        show(self.board, say)
 
-    def look(self, reached: Mapping[str, int], deliveries: Sequence[tuple[str, Delivered]]) -> None:
-        """The pipeline has decided this far, and delivered this: show it, and what detections make of it."""
+    def _look(self) -> None:
+        self.look(self._seen.store.reached().streams, read_deliveries(self._seen), self._signals())
+
+    def _signals(self) -> Mapping[str, Sequence[Signal]]:
+        """What detections have signalled, by what is in the log."""
+        seen = self._seen
+        at = *seen.log.newest(), seen.ledger.version
+        if self._detects and at != self._replayed[0]:
+            every = (one for one, _ in seen.ledger.all_subscriptions(at[2]) if one.detection is not None)
+            runs = ((one.id, replay(seen.paths, seen.log, seen.ledger, one)) for one in every)
+            self._replayed = at, {id: [Signal(one.time, one.environment) for one in run.signals] for id, run in runs}
+        return self._replayed[1]
+
+    def look(
+        self,
+        reached: Mapping[str, int],
+        deliveries: Sequence[tuple[str, Delivered]],
+        signals: Mapping[str, Sequence[Signal]],
+    ) -> None:
+        """The pipeline has decided this far, and delivered and signalled this: show it."""
         self.board.decide(reached, deliveries)
         if self.board.map is not None:
-            self.board.map.tell(self._signals(deliveries))
-
-    def is_hidden(self, subscription: str) -> bool:
-        """Is this what a detection sees by, and not a subscription of the story?"""
-        return self._outcome.detections.is_hidden(subscription)
-
-    def _signals(self, deliveries: Iterable[tuple[str, Delivered]]) -> dict[str, list[Signal]]:
-        """What detections have signalled, of what arrived before the first event that is not decided yet."""
-        decided = {event.id for event in self.world.events if self.board.decided(event)}
-        detections = self._outcome.detections
-        waits = (arrival.step is not None and arrival.step.draft.id not in decided for arrival in detections.arrivals)
-        known = next((number for number, waiting in enumerate(waits) if waiting), len(detections.arrivals))
-        views: dict[str, dict[str, Mapping[str, Value]]] = {}
-        for subscription, delivered in deliveries:
-            views.setdefault(subscription, {})[delivered.event] = delivered.view
-        return replace(detections, arrivals=detections.arrivals[:known]).signals(views, by_reference=False)
+            self.board.map.tell(signals)
 
     def take(self, number: int) -> Event | None:
         """Take one step, and put it on the board: the event, if it publishes one."""
         step, line = self.scenario.steps[number], self.scenario.lines[number]
         before, published = self.world.domain.ledger.version, len(self.world.events)
         self.world.domain.note = line.note
-        refusal = take_step(step, self.world, self.scenario, self._outcome)
+        refusal = None
+        if isinstance(step, story.DetectStep):
+            self._detect(step)
+        else:
+            refusal = take_step(step, self.world, self.scenario, self._outcome)
         if self._outcome.complaints:
             raise NotAsTold(self._outcome.complaints[0])
         version = self.world.domain.ledger.version
@@ -261,6 +280,13 @@ class Stage:
             for event in accepted:
                 self.board.map.see(event, step.occurred, self.world.state())
         return accepted[-1] if accepted else None
+
+    def _detect(self, step: story.DetectStep) -> None:
+        """A detection begins, as any user's does; it sees what history shows."""
+        detection = Detection(step.expression, parse_composite(step.expression), step.bound)
+        wanted = Subscription(step.id, step.principal, SIGNAL, history=True, detection=detection)
+        count = len(self.scenario.steps)
+        subscribing.detect(self.world.ledger, wanted, most=count, most_detections=count)
 
     def called(self, text: str) -> str:
         """A text with the names that keys have in the story."""
