@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -59,6 +60,8 @@ def encode(events: Sequence[Event], layouts: Mapping[str, Mapping[str, Attribute
         arrays["rate"] = pa.array([e.rate for e in events], pa.int64())
     if any(e.stated is not None for e in events):
         arrays["occurred"] = pa.array([None if e.stated is None else micros(e.stated) for e in events], pa.int64())
+    if any(e.readers is not None for e in events):
+        arrays["readers"] = pa.array([None if e.readers is None else json.dumps(e.readers) for e in events])
     if any(e.origin is not None for e in events):
         arrays["origin"] = pa.array([e.origin for e in events], pa.string())
     return to_blob(packed(pa.table(arrays)))

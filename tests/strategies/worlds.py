@@ -71,7 +71,7 @@ from headgate.model.expressions import (
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.rolefiles import EventPolicy
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.model.types import EventType, Times
+from headgate.model.types import CONTRIBUTORS, EventType, Times
 from headgate.model.values import Kind, Value, plain
 from headgate.roles.requests.transition import next_state
 from strategies import policies
@@ -339,8 +339,8 @@ def _event_type(
         own["x"] = pick(draw, KINDS)
     if len(inherited) < 30 and draw(whole(0, 11)) == 0:
         own.update({f"w{number}_{n}": KINDS[(n * 7 + n // 5) % 6] for n in range(draw(whole(70, 130)))})
-    times = pick(draw, TIMES)
-    return EventType(name, pick(draw, [*principals, ADMINISTRATOR]), own, parent, times=times)
+    times, derived = pick(draw, TIMES), pick(draw, (None,) * 7 + (CONTRIBUTORS,))
+    return EventType(name, pick(draw, [*principals, ADMINISTRATOR]), own, parent, times=times, derived=derived)
 
 
 @st.composite
@@ -948,7 +948,10 @@ def _publish(draw: st.DrawFn, names: Names, number: int) -> Publish:
         id, publisher = f"{names.prefix}e{number}.{at}", pick(draw, names.principals)
         requires, origin = draw(_required(names, 3)), pick(draw, (None, *ORIGINS))
         stated = draw(_STATED)
-        drafts.append(Draft(id, publisher, type_name, sent, requires=requires, origin=origin, time=stated))
+        readers = None if draw(whole(0, 3)) else tuple(sorted(draw(st.sets(st.sampled_from(names.principals)))))
+        drafts.append(
+            Draft(id, publisher, type_name, sent, requires=requires, origin=origin, time=stated, readers=readers)
+        )
     time = draw(st.one_of(*[st.sampled_from(COMMON[Kind.TIMESTAMP])] * 3, _POOLED[Kind.TIMESTAMP]))
     assert isinstance(time, datetime)
     return Publish(pick(draw, names.streams), time, tuple(drafts), draw(st.booleans()))

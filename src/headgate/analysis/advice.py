@@ -17,7 +17,7 @@ from headgate.analysis.entry_conditions import SubscribeEntry, may_hold, subscri
 from headgate.analysis.profiles import Profile, Profiles, without_memberships
 from headgate.decide.normal import bind
 from headgate.decide.publish import condition_on_sent
-from headgate.decide.views import covered, may_connect, named_type
+from headgate.decide.views import covered, entries, may_connect, named_type
 from headgate.model import expressions as tree
 from headgate.model.expressions import TRUE, Condition, Constant, IsNull, Not, Predicate, RoleRef, all_of, any_of, atoms
 from headgate.model.rights import ANNOUNCES, Action, Effect, Rule, Source
@@ -44,6 +44,7 @@ class Concern(Enum):
     AVOIDABLE = "avoidable"
     UNATTESTED = "unattested"
     NOTHING_OF_IT = "nothing-of-it"
+    MORE_READERS = "more-readers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ class Advice:
     names: tuple[str, ...]
     group: str | None = None
     role: RoleRef | None = None
+    type: str | None = None
 
 
 def valued(state: State) -> Iterator[Advice]:
@@ -92,6 +94,38 @@ def advise(state: State) -> list[Advice]:
     if out:
         findings.append(Advice(Concern.NOT_LET_IN, out))
     return [*findings, *unattested(state), *nothing_of_it(state), *_about_roles(state)]
+
+
+def more_readers(state: State) -> Iterator[Advice]:
+    """Types that detections publish, and principals that may read them, but not all that they are made of.
+
+    Types that are for those who could read what they rest on are not told of.
+    """
+    sources: dict[str, set[str]] = {}
+    for one in state.subscriptions.values():
+        made = None if one.detection is None else one.detection.publishes
+        if made is not None and not state.types.is_for_readers(made):
+            sources.setdefault(made, set()).update(one.types)
+    for made, looked_at in sources.items():
+        names = tuple(
+            name
+            for name in state.principals
+            if _may_read(state, name, made) and not all(_may_read(state, name, type) for type in looked_at)
+        )
+        if names:
+            yield Advice(Concern.MORE_READERS, names, type=made)
+
+
+def _may_read(state: State, principal: str, type_name: str) -> bool:
+    """Is there an entry by which some event of a type might be seen?"""
+    for rule in entries(state, principal, Action.SUBSCRIBE):
+        if named_type(state, rule, Action.SUBSCRIBE, type_name) is None:
+            continue
+        if rule.effect is Effect.GRANT:
+            return True
+        if rule.where == TRUE and rule.whole_event:
+            return False
+    return False
 
 
 def unattested(state: State) -> Iterator[Advice]:

@@ -42,6 +42,7 @@ from headgate.model import expressions as tree
 from headgate.model.errors import GovernDenied, NotFound, UnknownType
 from headgate.model.events import Event
 from headgate.model.expressions import (
+    TRUE,
     Argument,
     Condition,
     Constant,
@@ -90,6 +91,7 @@ class Demand(Enum):
     EVENT = "the event's"
     POLICY_RULE = "the publisher's policy rule"
     SUBSCRIPTION = "the subscription's"
+    READERS = "that of readers of what the event rests on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -435,8 +437,10 @@ def _without_private(answer: Explanation, private: frozenset[str]) -> Explanatio
 
 
 def _unmet_by(principal: str, event: Event, state: State) -> Iterator[Unmet]:
-    """What the publisher requires of receivers, and the principal does not meet (D11)."""
+    """What the publisher requires of receivers, and the principal does not meet (D11, D16)."""
     attributes = state.principals.get(principal, {})
+    if event.readers is not None and principal not in event.readers:  # D16
+        yield Unmet(Demand.READERS, TRUE)
     yield from _unmet(Demand.EVENT, event.requires, attributes, event, full=True)
     yield from _unmet(Demand.POLICY_RULE, state.policy_rules.get(event.publisher), attributes, event, full=True)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
 from typing import Final
@@ -21,12 +21,21 @@ from typing import Final
 from headgate.commands.commit import KnownState
 from headgate.commands.publishing.stream_writer import Attempt, StreamWriter
 from headgate.commands.publishing.submissions import of_drafts
-from headgate.decide.derived import DERIVED, derived_event, derived_id, derived_row
+from headgate.decide.derived import DERIVED, derived_event, derived_id, derived_row, readers_of
 from headgate.decide.publish import may_publish, no_right
 from headgate.model import composite as model
 from headgate.model.changes import Batch
 from headgate.model.composite import Composite
-from headgate.model.errors import HeadgateError, StorageBusy, StorageFull, StreamHeld, VersionConflict
+from headgate.model.errors import (
+    HeadgateError,
+    LimitReached,
+    NotFound,
+    StorageBusy,
+    StorageFull,
+    StreamHeld,
+    VersionConflict,
+)
+from headgate.model.events import Draft
 from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import micros, moment
@@ -192,21 +201,36 @@ class Deriver:
         return derived_id(self._made[signal.row.subscription], signal.id)
 
     def _publish(self, signals: Sequence[StoredSignal]) -> None:
-        types = self._known.state.types
         meant = [(self._made[one.row.subscription], one) for one in signals if not _is_report(one)]
         for principal, group in groupby(meant, lambda one: one[0].principal):
-            some = list(group)
-            drafts = [
-                derived_event(
-                    one, signal.id, signal.row.time, dict(signal.row.environment), signal.row.contributors, types
-                )
-                for one, signal in some
-            ]
+            some: list[tuple[Subscription, Draft]] = []
+            for one, signal in group:
+                try:
+                    some.append((one, self._draft(one, signal)))
+                except LimitReached as error:
+                    self._refuse(one, error)
+            if not some:
+                continue
+            drafts = [draft for _, draft in some]
             (outcome,) = self._writer.write([Attempt(of_drafts(principal, drafts, answers=None))])
             if isinstance(outcome, BaseException):
                 raise outcome
             for at, why in sorted(outcome.refusals.items()):
                 self._refuse(some[at][0], why)
+
+    def _draft(self, one: Subscription, signal: StoredSignal) -> Draft:
+        """The event that a signal makes, with who may read it, if it is for those who could read what it rests on."""
+        types, row = self._known.state.types, signal.row
+        draft = derived_event(one, signal.id, row.time, dict(row.environment), row.contributors, types)
+        if draft.type not in types or not types.is_for_readers(draft.type):
+            return draft
+        state = self._known.state
+        books = self._domain.books(state)
+        try:
+            events = [self._domain.event(stream, seq) for stream, seq, _ in row.contributors]
+        except NotFound:  # there were too many to name them all, or retention has taken one: then nobody may
+            return replace(draft, readers=())
+        return replace(draft, readers=readers_of(one, events, state.principals, books.states, books.predicates))
 
     def _add(self, signal: StoredSignal) -> None:
         one = self._made[signal.row.subscription]

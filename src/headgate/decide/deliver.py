@@ -95,8 +95,11 @@ def wants(event: Event, subscription: Subscription, states: States) -> bool:
 def admits(event: Event, principal: str, state: State) -> bool:
     """May the principal receive the event, by its requirement and its publisher's policy rule (D11)?
 
-    Both are put to what the principal's attributes were at the event's version; one unknown then had none.
+    Both are put to what the principal's attributes were at the event's version; one unknown then had none. Where the
+    event is for those who could read what it rests on, it must be one of them (D16).
     """
+    if event.readers is not None and principal not in event.readers:
+        return False
     attributes = state.principals.get(principal, {})
     required = event.requires, state.policy_rules.get(event.publisher)
     return all(match(rule, attributes) is True for rule in required)

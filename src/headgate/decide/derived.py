@@ -1,4 +1,4 @@
-"""What comes of the signals of a detection: events of a type of their own, or rows of a relation. Rule D15.
+"""What comes of the signals of a detection: events of a type of their own, or rows of a relation. Rules D15, D16.
 
 Guarantees: pure functions. What a detection publishes or adds is settled when it is accepted: every attribute, and
 every column, is surely bound, with a kind that fits. No event that is published by a detection leads back to it, over
@@ -9,17 +9,20 @@ Leaves out: who publishes and adds, and when (`commands.deriving`).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from headgate.decide.composite_check import Resolved
+from headgate.decide.deliver import PredicatesOf, States, admits
 from headgate.decide.publish import may_publish, no_right
+from headgate.decide.views import View, view
 from headgate.model.changes import AddRow
 from headgate.model.composite import templates
-from headgate.model.errors import BadDefinition, FeedsItself, GovernDenied, UnknownName
-from headgate.model.events import Contributors, Draft
+from headgate.model.errors import BadDefinition, FeedsItself, GovernDenied, LimitReached, UnknownName
+from headgate.model.events import Contributors, Draft, Event
 from headgate.model.expressions import Constant, Operand, Related, Variable, plain
+from headgate.model.limits import MAX_READERS
 from headgate.model.rights import Detection, Subscription
 from headgate.model.state import State
 from headgate.model.types import PUBLISHER, Catalog
@@ -176,3 +179,36 @@ def derived_row(row: Related, bindings: Mapping[str, Value]) -> AddRow:
 def _column(of: Operand, bindings: Mapping[str, Value]) -> Value:
     assert isinstance(of, Variable | Constant)
     return bindings.get(of.name) if isinstance(of, Variable) else plain(of.value)
+
+
+# -- who may read it --------------------------------------------------------------------------------------------
+
+
+def readers_of(
+    one: Subscription,
+    events: Sequence[Event],
+    everyone: Iterable[str],
+    states: States,
+    predicates: PredicatesOf,
+) -> tuple[str, ...]:
+    """Those who could read all that a signal rests on, each event at its own version, in order of name (D16).
+
+    That is: whoever might have received each of them, with every attribute that the detection's principal saw of it.
+    """
+    left = sorted(everyone)
+    for event in events:
+        state = states(event.version)
+        known = predicates(state)
+        own = view(state, one.principal, event, known, one.origin, one.counted)
+        seen = frozenset(event.values) if own is None else own.attributes
+        left = [who for who in left if admits(event, who, state) and _sees_all(view(state, who, event, known), seen)]
+    if len(left) > MAX_READERS:
+        raise LimitReached(
+            f"more than MAX_READERS ({MAX_READERS}) could read what the event rests on",
+            remedy="publish a type that is not `derived: contributors`",
+        )
+    return tuple(left)
+
+
+def _sees_all(shown: View | None, attributes: frozenset[str]) -> bool:
+    return shown is not None and attributes <= shown.attributes

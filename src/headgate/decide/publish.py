@@ -55,6 +55,9 @@ def admit(
     stated = stated_time(draft.time) if times.stated else None
     if draft.requires is not None:
         check_requirement(draft.requires, state.private_to(draft.publisher))
+    for_readers = state.types.is_for_readers(draft.type)
+    if for_readers and draft.readers is None:
+        raise made_by_hand(draft.type)
     sent = Event(
         draft.id,
         draft.publisher,
@@ -68,6 +71,7 @@ def admit(
         origin=draft.origin,
         stated=stated,
         contributors=draft.contributors,
+        readers=draft.readers if for_readers else None,
     )
     subject = state.principals.get(draft.publisher, {})
     world = World(state, subject, predicates, origin=draft.origin)
@@ -78,6 +82,14 @@ def admit(
     if stated is not None and stated > latest(times, now):
         raise too_far_ahead(draft.type, times)
     return accepted
+
+
+def made_by_hand(type_name: str) -> PublishDenied:
+    """The refusal of an event for those who could read what it rests on, of which that is not known (D16)."""
+    return PublishDenied(
+        f"a `{type_name}` is for those who could read what it rests on, and this rests on nothing known",
+        remedy="let a detection publish it, or publish another type",
+    )
 
 
 def stated_time(raw: object) -> datetime | None:

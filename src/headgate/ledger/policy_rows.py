@@ -41,7 +41,7 @@ TYPE: Final = codec.packed(
     EventType,
     "name",
     "definition",
-    "owner parent key attributes bits since retired times",
+    "owner parent key attributes bits since retired times derived",
     attributes=RowForm(
         lambda kinds: [[name, kind.value] for name, kind in kinds.items()],
         lambda data: {name: Kind(kind) for name, kind in data},
@@ -51,6 +51,9 @@ TYPE: Final = codec.packed(
         lambda times: {} if times is None else times.as_said(),
         lambda data: Times.said(*map(data.get, ("times", "lateness", "ahead", "clock_error"))),
         inline=True,
+    ),
+    derived=RowForm(
+        lambda derived: {} if derived is None else {"derived": derived}, lambda data: data.get("derived"), inline=True
     ),
 )
 
@@ -74,6 +77,8 @@ def _type_text(new: EventType) -> str:
         parts.append("key " + ", ".join(f"`{name}`" for name in new.key))
     if new.times is not None:
         parts += [f"{name.replace('_', ' ')} {value}" for name, value in new.times.as_said().items()]
+    if new.derived is not None:
+        parts.append(f"derived, for readers of its {new.derived}")
     if new.retired:
         parts.append("removed")
     return "; ".join(parts)

@@ -43,6 +43,8 @@ class Draft:
     """When it occurred, as its publisher states it; it counts where the type takes times from publishers."""
     contributors: Contributors | None = None
     """What it rests on, where a detection publishes it; nobody else states that."""
+    readers: tuple[str, ...] | None = None
+    """Who could read all of that, where the type is for those alone; likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Event:
     """When it occurred, as its publisher stated it, where its type takes that; `time` is always the gateway's clock."""
     contributors: Contributors | None = None
     """What it rests on, where a detection published it."""
+    readers: tuple[str, ...] | None = None
+    """Who could read all of that, each at the version of what it rests on, where the type is for those alone (D16)."""
 
     @property
     def occurred(self) -> datetime:

@@ -122,6 +122,9 @@ class Times:
         }
 
 
+CONTRIBUTORS: Final = "contributors"
+"""What a type says whose events detections make, for those who could read what they are made of."""
+
 BY_GATEWAY: Final = Times()
 """What holds of a type that says nothing of times, and has no parent that does."""
 
@@ -160,9 +163,15 @@ class EventType:
     retired: bool = False
     times: Times | None = None
     """Whose word is taken on when its events occurred; None is as its parent has it."""
+    derived: str | None = None
+    """`CONTRIBUTORS` if only those receive its events, and those of its subtypes, who could read what they rest on."""
 
     def __post_init__(self) -> None:
         check_type_name(self.name)
+        if self.derived not in (None, CONTRIBUTORS):
+            raise BadDefinition(
+                f"`derived` of `{self.name}` cannot be `{brief(self.derived)}`", remedy=f"write `{CONTRIBUTORS}`"
+            )
         for attribute in self.attributes:
             if attribute in _RESERVED or attribute.startswith(("@", "$")):
                 raise BadDefinition(f"`{brief(attribute)}` cannot name an attribute of `{self.name}`")
@@ -213,6 +222,11 @@ class Catalog(Mapping[str, EventType]):
                 f"a new version of `{new.name}` cannot change its owner, parent or key", remedy="declare another type"
             )
         self._check_parent(new)
+        if old.derived is not None and new.derived is None:
+            raise BadDefinition(
+                f"a new version of `{new.name}` is for more readers than could read what it is made of",
+                remedy=f"keep `derived: {old.derived}`, or declare another type",
+            )
         for attribute, kind in old.attributes.items():
             if new.attributes.get(attribute) is not kind:
                 raise BadDefinition(
@@ -326,6 +340,10 @@ class Catalog(Mapping[str, EventType]):
         """Whose word is taken on when events of a type occurred: its own declaration, or the nearest above it."""
         every = self.every
         return next((one for above in self.lineage(name) if (one := every[above].times) is not None), BY_GATEWAY)
+
+    def is_for_readers(self, name: str) -> bool:
+        """Do only those receive events of a type who could read what they rest on?"""
+        return any(self.every[above].derived == CONTRIBUTORS for above in self.lineage(name))
 
     def lineage(self, name: str) -> tuple[str, ...]:
         """The type and its ancestors, itself first."""

@@ -7,6 +7,7 @@ a pair of event and subscription costs a look-up in a matrix.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -126,6 +127,8 @@ class _Asked:
     requires: Ints | None
     policies: Ints | None
     senders: Ints | None
+    readers: tuple[npt.NDArray[np.bool_], Ints] | None
+    """Which holders are among the readers of an event, and for each event the number of its readers."""
 
 
 class Agreed:
@@ -156,6 +159,10 @@ class Agreed:
                 at = np.flatnonzero(keep & (rules[events] != NONE))
                 sets = self._receivers(asked.epochs[events[at]], owners[at])
                 keep[at] = self._truths.hold(rules[events[at]], sets)
+        if asked.readers is not None:
+            allowed, codes = asked.readers
+            at = np.flatnonzero(keep & (codes[events] != NONE))
+            keep[at] = allowed[codes[events[at]], self.index.subscriptions.holder[owners[at]]]
         if asked.senders is not None:
             demands = self.index.subscriptions.requires[owners]
             at = np.flatnonzero(keep & (demands != NONE))
@@ -180,9 +187,9 @@ class Agreed:
         return self._made[1]
 
     def _ask(self, batch: EventBatch) -> _Asked | None:
-        required = batch.requirements()
+        required, readers = batch.requirements(), batch.readers()
         any_policy, any_demand = any(self._policies), len(self._demands) > 0
-        if required is None and not any_policy and not any_demand:
+        if required is None and readers is None and not any_policy and not any_demand:
             return None
         self._truths.forget(self._own)
         requires = None
@@ -196,7 +203,13 @@ class Agreed:
             policies = self._by_publisher(batch, epochs, lambda epoch, who: self._policies[epoch].get(who, NONE))
         if any_demand:
             senders = self._by_publisher(batch, epochs, lambda epoch, who: self.index.epochs[epoch].senders.get(who, 0))
-        return _Asked(epochs, requires, policies, senders)
+        return _Asked(epochs, requires, policies, senders, None if readers is None else self._allowed(*readers))
+
+    def _allowed(self, texts: list[str], codes: Ints) -> tuple[npt.NDArray[np.bool_], Ints]:
+        """Who is among some readers, holder by holder (D16)."""
+        named = [frozenset(json.loads(text)) for text in texts]
+        allowed = [[principal in some for principal in self.index.holders] for some in named]
+        return np.array(allowed, np.bool_).reshape(len(named), len(self.index.holders)), codes
 
     @staticmethod
     def _by_publisher(batch: EventBatch, epochs: Ints, of: Callable[[int, str], int]) -> Ints:

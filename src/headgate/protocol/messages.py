@@ -223,6 +223,7 @@ class TypeRequest(Request):
     lateness: Seconds | None = None
     ahead: Seconds | None = None
     clock_error: Seconds | None = None
+    derived: Literal["contributors"] | None = None
 
 
 class TypeAnswer(Answer):

@@ -12,15 +12,17 @@ import pytest
 from headgate.commands.deriving import Deriver, begin_publishing, may_reach_back
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.commands.publishing.stream_writer import CLOCK, StreamWriter
+from headgate.decide.deliver import decide
 from headgate.decide.derived import DERIVED
+from headgate.lang import parse_condition
 from headgate.lang.composite import parse_composite, parse_row
 from headgate.model import changes as c
 from headgate.model.changes import Batch
-from headgate.model.errors import LimitReached, PublishDenied, StorageBusy
+from headgate.model.errors import BadDefinition, LimitReached, PublishDenied, StorageBusy
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Detection, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR
-from headgate.model.types import SIGNAL, EventType, Times
+from headgate.model.types import CONTRIBUTORS, SIGNAL, EventType, Times
 from headgate.model.values import Kind, micros, moment
 from headgate.node.derived_progress import DerivedProgress, derived_through, refused_signals
 from headgate.node.domain import Domain, Follower
@@ -230,3 +232,45 @@ def test_a_promise_of_ones_own_is_no_promise_for_ones_detection(domain: Domain) 
 )
 def test_which_detections_may_signal_what_is_past(text: str, back: bool) -> None:
     assert may_reach_back(parse_composite(text)) is back
+
+
+def test_a_type_may_be_for_those_who_could_read_what_its_events_rest_on(domain: Domain, open_deriver: Open) -> None:
+    reads = frozenset({Action.SUBSCRIBE})
+    domain.commit(
+        Batch(
+            ADMINISTRATOR,
+            (
+                *(c.DeclarePrincipal(name) for name in ("all", "some", "late", "none")),
+                c.DeclareType(EventType("t.B", "svc", {"x": Kind.STRING}, times=STATED, derived=CONTRIBUTORS)),
+                c.AddRule(Rule("r1", "svc", reads, "t.A")),
+                c.AddRule(Rule("r2", "all", reads, "t.A")),
+                c.AddRule(Rule("r3", "some", reads, "t.A", parse_condition("x = 'v1'"))),
+                *(c.AddRule(Rule(f"b-{who}", who, reads, "t.B")) for who in ("all", "some", "late", "none")),
+            ),
+        )
+    )
+    publisher = LocalPublisher(domain)
+    first = publisher.publish(Draft("a1", "bob", "t.A", {"x": "v1"}, time=NOON + SECOND))
+    domain.commit(Batch(ADMINISTRATOR, (c.RemoveRule("r3"), c.AddRule(Rule("r4", "late", reads, "t.A")))))
+    second = publisher.publish(Draft("a2", "bob", "t.A", {"x": "v1"}, time=NOON + SECOND))
+    number = detect(domain)
+    places = [(one.stream, one.seq, one.version) for one in (first, second)]
+    rows = [[places[0]], [places[1]], places, [("main", 99, 1)]]
+    write_signals(
+        domain,
+        [SignalRow(number, NOON + at * SECOND, (("x", f"v{at}"),), tuple(some)) for at, some in enumerate(rows, 1)],
+    )
+    open_deriver().round()
+    found = derived(domain)
+    assert [one.readers for one in found] == [("all", "some", "svc"), ("all", "late", "svc"), ("all", "svc"), ()]
+    domain.commit(Batch("some", (c.Subscribe(Subscription("s", "some", "t.B", history=True)),)))
+    domain.commit(Batch("late", (c.Subscribe(Subscription("l", "late", "t.B", history=True)),)))
+    state = domain.ledger.state()
+    books = domain.books(state)
+    for id, seqs in (("s", [1]), ("l", [2])):
+        got = [e.seq for e in found if decide(e, state.subscriptions[id], books.states, books.predicates(state))]
+        assert got == seqs
+    with pytest.raises(PublishDenied, match="rests on nothing known"):
+        publisher.publish(Draft("hand", "svc", "t.B", {"x": "v"}, time=NOON + SECOND))
+    with pytest.raises(BadDefinition, match="more readers"):
+        domain.commit(Batch(ADMINISTRATOR, (c.DeclareType(EventType("t.B", "svc", {"x": Kind.STRING}, times=STATED)),)))

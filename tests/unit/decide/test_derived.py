@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from headgate.analysis.advice import Advice, Concern, more_readers
 from headgate.decide.apply import apply
 from headgate.decide.derived import derived_event, derived_id, derived_row
 from headgate.lang.composite import parse_composite, parse_row
@@ -21,7 +22,7 @@ from headgate.model.errors import (
 )
 from headgate.model.rights import Action, Detection, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.model.types import SIGNAL, EventType, Times
+from headgate.model.types import CONTRIBUTORS, SIGNAL, EventType, Times
 from headgate.model.values import EPOCH, Kind
 
 STATED = Times(stated=True)
@@ -174,3 +175,14 @@ def test_a_row_is_a_relation_with_values(text: str) -> None:
 def test_what_publishes_a_retired_type_ends() -> None:
     state = apply(began(), Batch("svc", (made("$A(x)", "t.B"),)))
     assert not apply(state, Batch(ADMINISTRATOR, (c.RetireType("t.B"),))).subscriptions
+
+
+def test_who_may_read_more_than_what_it_is_made_of_is_told() -> None:
+    reads = frozenset({Action.SUBSCRIBE})
+    rules = [("bob", "t.A"), ("bob", "t.B"), ("owner", "t.B")]
+    state = began(*(c.AddRule(Rule(f"r{n}", who, reads, type)) for n, (who, type) in enumerate(rules)))
+    assert list(more_readers(state)) == []
+    made_it = apply(state, Batch("svc", (made("$A(x)", "t.B"),)))
+    assert list(more_readers(made_it)) == [Advice(Concern.MORE_READERS, ("owner",), type="t.B")]
+    bounded = c.DeclareType(EventType("t.B", "owner", {"x": Kind.STRING}, times=STATED, derived=CONTRIBUTORS))
+    assert list(more_readers(apply(made_it, Batch(ADMINISTRATOR, (bounded,))))) == []

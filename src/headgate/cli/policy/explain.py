@@ -180,6 +180,9 @@ def _credentials(judged: ex.Judged) -> list[str]:
 
 
 def _show_unmet(unmet: ex.Unmet, who: str) -> None:
+    if unmet.demand is ex.Demand.READERS:
+        say(("stopped: ", "bold red"), f"{who} could not read all that the event rests on")
+        return
     whose = {
         ex.Demand.EVENT: "the requirement of the event",
         ex.Demand.POLICY_RULE: "the policy rule of its publisher",

@@ -18,7 +18,7 @@ from typing import Annotated, Final, Literal
 import typer
 from rich.text import Text
 
-from headgate.analysis.advice import Advice, Concern, advise, nothing_of_it, unattested, valued
+from headgate.analysis.advice import Advice, Concern, advise, more_readers, nothing_of_it, unattested, valued
 from headgate.analysis.effects import Affected, Gain, Turn, effects
 from headgate.analysis.plan import Plan
 from headgate.analysis.proofs import Fault, PolicyProofs, RuleFinding, Sight, can_see, check_policy, example_state
@@ -339,7 +339,8 @@ def check(
     not needed if everything would stay as it is without it. All rules that are named could be removed together.
 
     In a domain with identity providers it also warns of every publisher that could publish without an identity
-    statement in force, which `attested: true` in a rule asks for. And it warns of rules that show no attribute, of
+    statement in force, which `attested: true` in a rule asks for. It warns of types that detections publish for more
+    readers than those of what they are made of. And it warns of rules that show no attribute, of
     members of groups that are no principals, and of arguments of roles that whoever enters may name as it likes.
 
     It is about the rules, the event policy and the chains that stand now, for principals with any attributes, as
@@ -373,7 +374,8 @@ def check(
             _print(answer) if json else _show_sight(answer, policy, attribute, type_name, outside or [])
             raise typer.Exit(0 if answer.verdict == "no" else 1)
         proofs = check_policy(policy.state, limit=seconds)
-    said = (*unattested(policy.state), *nothing_of_it(policy.state), *valued(policy.state))
+    state = policy.state
+    said = (*unattested(state), *nothing_of_it(state), *valued(state), *more_readers(state))
     warnings = warned(said, policy.state) + named_by_entrants(policy.state)
     _print(proofs, warnings=warnings) if json else _show_proofs(proofs, policy.state, warnings)
     raise typer.Exit(1 if proofs.findings else 0)
@@ -567,6 +569,11 @@ def _words(advice: Advice, *states: State) -> str:
             return f"{rules} forbids by `{_role(advice)}`, and whoever holds that need not count it for a subscription"
         case Concern.NOTHING_OF_IT:
             return f"{rules} gives no attribute: whoever it is for sees that the event happened, and nothing of it"
+        case Concern.MORE_READERS:
+            return (
+                f"{people} may read `{advice.type}`, which detections publish, but not all that it is made of; "
+                "`derived: contributors` in the type asks for that"
+            )
 
 
 def named_by_entrants(state: State) -> tuple[Warned, ...]:

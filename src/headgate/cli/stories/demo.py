@@ -244,6 +244,8 @@ def _demand(unmet: Unmet) -> str:
             return f"the policy rule of its publisher is {rule}"
         case Demand.SUBSCRIPTION:
             return f"the subscription asks for publishers with {rule}"
+        case Demand.READERS:
+            return "the event is for those who could read what it rests on"
 
 
 def _failed(explanation: Explanation) -> Iterator[str]:

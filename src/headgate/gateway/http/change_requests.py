@@ -196,7 +196,9 @@ def type_of(name: str, body: wire.TypeRequest, author: str) -> EventType:
     """An event type as sent; without an owner it is its author's."""
     attributes = {attribute: Kind(kind) for attribute, kind in body.attributes.items()}
     times = Times.said(body.times, body.lateness, body.ahead, body.clock_error)
-    return EventType(name, body.owner or author, attributes, body.extends, tuple(body.key), times=times)
+    return EventType(
+        name, body.owner or author, attributes, body.extends, tuple(body.key), times=times, derived=body.derived
+    )
 
 
 def condition_of(text: str | None) -> Condition:

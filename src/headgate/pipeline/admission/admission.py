@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.decide.publish import forbidden, latest, no_right, publish_entries, too_far_ahead
+from headgate.decide.publish import forbidden, latest, made_by_hand, no_right, publish_entries, too_far_ahead
 from headgate.decide.rates import asks_rate
 from headgate.decide.truth import PredicateFunction, World
 from headgate.decide.views import forced_value
@@ -194,6 +194,9 @@ class Admission:
         )
         refusals = dict(columns.refusals)
         narrow, too_wide = self._requirements(columns, refusals)
+        if self.state.types.is_for_readers(columns.type):
+            for row in range(size) if columns.readers is None else np.flatnonzero(columns.readers.is_null()).tolist():
+                refusals.setdefault(row, made_by_hand(columns.type))
         near = self._near(columns, now)
         asked = np.ones(size, np.bool_)
         asked[list(refusals)] = False
@@ -366,6 +369,8 @@ class Admission:
                 arrays["occurred"] = stated
         if columns.contributors is not None:
             arrays["contributors"] = _taken(columns.contributors, chosen)
+        if columns.readers is not None and self.state.types.is_for_readers(columns.type):
+            arrays["readers"] = _taken(columns.readers, chosen)
         origin = columns.origin
         if origin is not None:
             origins = pa.repeat(origin, len(rows)) if isinstance(origin, str) else _taken(origin, chosen)

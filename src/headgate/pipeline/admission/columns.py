@@ -27,6 +27,7 @@ lacks or that has the wrong Arrow type; what is wrong with one event refuses tha
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -74,6 +75,8 @@ class Columns:
     """When events occurred, in microseconds, where their publisher states it and their type takes that."""
     contributors: pa.Array | None = None
     """What events rest on, as JSON, where a detection publishes them."""
+    readers: pa.Array | None = None
+    """Who could read that, as JSON, where it is known."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -118,6 +121,7 @@ def from_drafts(drafts: Sequence[Draft], attributes: Mapping[str, Kind], times: 
         _origin([draft.origin for draft in drafts]),
         stated,
         _contributors(drafts),
+        _readers(drafts),
     )
 
 
@@ -128,6 +132,13 @@ def _contributors(drafts: Sequence[Draft]) -> pa.Array | None:
     return pa.array(
         [None if draft.contributors is None else dump_contributors(draft.contributors) for draft in drafts], pa.string()
     )
+
+
+def _readers(drafts: Sequence[Draft]) -> pa.Array | None:
+    """Who could read what drafts rest on."""
+    if all(draft.readers is None for draft in drafts):
+        return None
+    return pa.array([None if draft.readers is None else json.dumps(draft.readers) for draft in drafts], pa.string())
 
 
 def _stated_times(raw: list[object], refusals: dict[int, HeadgateError]) -> pa.Array | None:

@@ -364,6 +364,7 @@ class IndexBuilder:
             list(self.sets),
             list(self.demands),
             self.policies.keep((e.policy for e in with_policy), (e.policy_facts for e in with_policy)),
+            [principal for principal, _, _ in self.holders],
         )
         return self._made
 

@@ -590,6 +590,8 @@ class PolicyIndex:
     """What subscriptions require of publishers, each once."""
     policies: Mapping[int, Policy]
     """The event policies of the epochs, by number."""
+    holders: Sequence[str]
+    """The principal of each holder."""
 
     def epoch_of(self, versions: Ints) -> Ints:
         """The number of the epoch in force at each version."""

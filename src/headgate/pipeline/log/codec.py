@@ -8,6 +8,7 @@ slots. An `EventBatch` is columns only, ready for vectorised work.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -137,7 +138,7 @@ Flags = npt.NDArray[np.bool_]
 # An append is small: handing its columns to other threads costs more than it saves.
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _HERE = pa.ipc.IpcReadOptions(use_threads=False)
-_PACKED = ("requires", "origin")
+_PACKED = ("requires", "origin", "readers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +210,7 @@ def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, AttributeSlot]]) 
                 row.get("origin"),
                 None if row.get("occurred") is None else moment(row["occurred"]),
                 None if row.get("contributors") is None else load_contributors(row["contributors"]),
+                None if row.get("readers") is None else tuple(json.loads(row["readers"])),
             )
         )
     return events
@@ -274,9 +276,16 @@ class EventBatch:
 
     def requirements(self) -> tuple[list[str], Ints] | None:
         """The distinct requirements of the events, and for each event the number of its own; None without any."""
-        if "requires" not in self.table.column_names:
+        return self._distinct("requires")
+
+    def readers(self) -> tuple[list[str], Ints] | None:
+        """Likewise who events are for, as JSON, where they are for those who could read what they rest on (D16)."""
+        return self._distinct("readers")
+
+    def _distinct(self, name: str) -> tuple[list[str], Ints] | None:
+        if name not in self.table.column_names:
             return None
-        column = whole(self.table.column("requires"))
+        column = whole(self.table.column(name))
         encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         codes: Ints = pc.fill_null(encoded.indices, NONE).to_numpy().astype(np.int64)
         return encoded.dictionary.to_pylist(), codes

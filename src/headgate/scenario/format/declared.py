@@ -176,7 +176,7 @@ def _open(top: YamlFields) -> Callable[[str], bool]:
 
 def read_type(name: str, node: YamlNode, times: Times | None = None) -> ledger.DeclareType:
     """A type as it is written under its name; `times` is what holds where it says nothing of them."""
-    fields = node.fields(("owner", "extends", "attributes", "key", *_TIMES), required=("owner",))
+    fields = node.fields(("owner", "extends", "attributes", "key", "derived", *_TIMES), required=("owner",))
     attributes = {}
     for attribute, kind in fields.entries("attributes"):
         if not isinstance(kind.data, str) or kind.data not in _KINDS:
@@ -186,7 +186,10 @@ def read_type(name: str, node: YamlNode, times: Times | None = None) -> ledger.D
     said = {what: fields[what].scalar() for what in _TIMES if what in fields}
     with placed(node.place):
         times = Times.said(**said) or (times if parent is None else None)
-        return ledger.DeclareType(EventType(name, fields["owner"].text(), attributes, parent, key, times=times))
+        derived = fields.maybe("derived", TEXT)
+        return ledger.DeclareType(
+            EventType(name, fields["owner"].text(), attributes, parent, key, times=times, derived=derived)
+        )
 
 
 def read_predicates(

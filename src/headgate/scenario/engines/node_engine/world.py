@@ -461,6 +461,7 @@ def _operation(change: changes.Change) -> dict[str, Any]:
         case changes.DeclareType(declared):
             kinds = {name: kind.value for name, kind in declared.attributes.items()}
             body = {"attributes": kinds, "extends": declared.parent, "key": declared.key, "owner": declared.owner}
+            body |= {"derived": declared.derived}
             times = {} if declared.times is None else declared.times.as_said()
             return {"op": op, "name": declared.name, "type": {**body, **times}}
         case _:
