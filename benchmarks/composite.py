@@ -21,7 +21,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -34,6 +34,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql import functions
 
+from benchmarks import detection_state, many_detections
+from benchmarks.detection_state import uncollected
 from benchmarks.measure import console, report, report_ratio, seconds
 from benchmarks.peers import archives
 from headgate.commands.publishing.local import LocalPublisher
@@ -73,8 +75,17 @@ Match = tuple[int, int]
 
 
 def run() -> None:
-    console.print(f"[bold]composite events[/]: {EXPRESSION} over {EVENTS:,} events with {VALUES:,} values of x")
-    workload = Workload()
+    """All figures of composite events."""
+    one_pattern(Workload())
+    many_detections.run()
+    detection_state.run()
+
+
+def one_pattern(workload: Workload) -> None:
+    """One pattern over many values: the machine beside Esper, the query beside Spark's own count."""
+    console.print(
+        f"[bold]composite events[/]: {EXPRESSION} over {workload.events:,} events with {workload.values:,} values of x"
+    )
     with tempfile.TemporaryDirectory() as name, esper(workload, Path(name)) as peer:
         assert workload.moments  # made once, and before anything is timed
         for _ in range(WARM_UP):
@@ -82,8 +93,8 @@ def run() -> None:
         rates: dict[str, list[float]] = {"machine": [], "Esper": []}
         signals: set[Match] = set()
         for _ in range(ROUNDS):
-            rates["machine"].append(EVENTS / seconds(lambda: signals.update(detected(workload))))
-            rates["Esper"].append(EVENTS / peer.run())
+            rates["machine"].append(workload.events / seconds(lambda: signals.update(detected(workload))))
+            rates["Esper"].append(workload.events / peer.run())
         if signals != peer.matches():
             raise RuntimeError("the machine and Esper do not find the same")
     for what, found in rates.items():
@@ -117,7 +128,7 @@ def on_spark(workload: Workload, expected: set[Match]) -> None:
             shutil.rmtree(domain.paths.detections)
             if number:  # the first warms up
                 for what, one in zip(found, took, strict=True):
-                    found[what].append(EVENTS / one)
+                    found[what].append(workload.events / one)
     for what, rates in found.items():
         spread = (max(rates) - min(rates)) / 2
         report(f"composite events on Spark, {what}, events/s", sorted(rates)[len(rates) // 2], None, "higher", spread)
@@ -130,12 +141,11 @@ def on_spark(workload: Workload, expected: set[Match]) -> None:
     )
 
 
-def stored(workload: Workload, directory: Path) -> Domain:
-    """A domain with the events in its log, and a detection of ann's."""
+def stored(workload: Workload, directory: Path, expressions: Sequence[str] = (EXPRESSION,)) -> Domain:
+    """A domain with the events in its log, and detections of ann's."""
     domain = Domain.create(directory)
     types = [replace(type, times=Times(stated=True)) for type in workload.state.types.values()]
     every = frozenset({Action.SUBSCRIBE, Action.PUBLISH})
-    detection = Detection(EXPRESSION, parse_composite(EXPRESSION), {}, EPOCH)
     domain.commit(
         Batch(
             ADMINISTRATOR,
@@ -143,13 +153,13 @@ def stored(workload: Workload, directory: Path) -> Domain:
                 *(DeclarePrincipal(who) for who in ("owner", "ann")),
                 *map(DeclareType, types),
                 AddRule(Rule("all", "ann", every, "bench.*")),
-                Subscribe(Subscription("pattern", "ann", SIGNAL, detection=detection)),
+                *(subscribe(f"d{number}", expression) for number, expression in enumerate(expressions)),
             ),
         )
     )
     publisher = LocalPublisher(domain, advertise=False, window=0.0)
     names = np.array([f"bench.{name}" for name in TYPES])
-    for at in range(0, EVENTS, APPEND):
+    for at in range(0, workload.events, APPEND):
         rows = slice(at, at + APPEND)
         table = pa.table(
             {
@@ -163,6 +173,12 @@ def stored(workload: Workload, directory: Path) -> Domain:
         domain.log.promise_stream(STREAM, (at + APPEND) * 1_000, 0)
     domain.log.promise_stream(STREAM, micros(FOREVER), 0)
     return domain
+
+
+def subscribe(name: str, expression: str) -> Subscribe:
+    """A detection of ann's, from the first event on."""
+    detection = Detection(expression, parse_composite(expression), {}, EPOCH)
+    return Subscribe(Subscription(name, "ann", SIGNAL, detection=detection))
 
 
 def matched(signals: DeliveryStore) -> set[Match]:
@@ -209,16 +225,18 @@ class Workload:
     """Events: each of a type, with a value of x; its place, counted from one, is its time in milliseconds."""
 
     seed: int = 0
+    events: int = EVENTS
+    values: int = VALUES
 
     @cached_property
     def types(self) -> NDArray[np.int8]:
         """Which of `TYPES` each event is of."""
-        return np.random.default_rng([self.seed, 0]).integers(0, len(TYPES), EVENTS, np.int8)
+        return np.random.default_rng([self.seed, 0]).integers(0, len(TYPES), self.events, np.int8)
 
     @cached_property
     def xs(self) -> NDArray[np.int32]:
         """The value of x of each event."""
-        return np.random.default_rng([self.seed, 1]).integers(0, VALUES, EVENTS, np.int32)
+        return np.random.default_rng([self.seed, 1]).integers(0, self.values, self.events, np.int32)
 
     @cached_property
     def moments(self) -> list[Moment]:
@@ -228,7 +246,7 @@ class Workload:
             Occurrence(EPOCH + (time + 1) * MILLISECOND, (f"bench.{TYPES[type]}",), {"x": x}, state, STREAM, time + 1)
             for time, (type, x) in enumerate(zip(self.types.tolist(), self.xs.tolist(), strict=True))
         ]
-        arrived = [tuple(every[at : at + APPEND]) for at in range(0, EVENTS, APPEND)]
+        arrived = [tuple(every[at : at + APPEND]) for at in range(0, self.events, APPEND)]
         return [
             *(Moment(some, {STREAM: some[-1].time}, some[-1].time) for some in arrived),
             Moment((), {STREAM: FOREVER}),
@@ -250,11 +268,12 @@ def detected(workload: Workload) -> set[Match]:
     """What the machine signals."""
     composite = resolve(parse_composite(EXPRESSION), workload.state).composite
     machine = Machine(composite, EPOCH, (), Horizons({STREAM: SourceFacts()}))
-    return {
-        (dict(signal.environment)["x"], (signal.time - EPOCH) // MILLISECOND - 1)  # type: ignore[misc]
-        for moment in workload.moments
-        for signal in machine.arrive(moment)
-    }
+    with uncollected():
+        return {
+            (dict(signal.environment)["x"], (signal.time - EPOCH) // MILLISECOND - 1)  # type: ignore[misc]
+            for moment in workload.moments
+            for signal in machine.arrive(moment)
+        }
 
 
 # -- Esper --------------------------------------------------------------------------------------------------------
@@ -302,7 +321,7 @@ class EsperProcess:
 @contextmanager
 def esper(workload: Workload, directory: Path) -> Iterator[EsperProcess]:
     """Esper, ready to run the pattern over a workload."""
-    events = np.zeros(EVENTS, [("type", "i1"), ("x", ">i4")])
+    events = np.zeros(workload.events, [("type", "i1"), ("x", ">i4")])
     events["type"], events["x"] = workload.types, workload.xs
     file, found = directory / "events", directory / "matches"
     events.tofile(file)

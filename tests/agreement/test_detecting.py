@@ -27,7 +27,7 @@ from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.detect.signals import stored_signals
 from headgate.pipeline.paths import DETECTION_POINTS
-from strategies.composites import accepted, arrivals
+from strategies.composites import accepted, arrivals, seconds
 from strategies.detecting import Story
 from strategies.running import examples
 
@@ -75,7 +75,8 @@ def test_spark_signals_exactly_what_the_reference_does(spark: Any, tmp_path: Pat
         spans.append([0 if history else len(story.moments), None])
 
     for moment in stories[-1]:  # before anybody detects anything
-        story.arrive(moment, EPOCH - EPOCH)
+        promised = {stream: min(horizon, seconds(30)) for stream, horizon in moment.horizons.items()}
+        story.arrive(replace(moment, horizons=promised), EPOCH - EPOCH)
     third = len(composites) // 3
     for number, c in enumerate(composites[:third]):
         make(c, number, history=bool(number % 2))

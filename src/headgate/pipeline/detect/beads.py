@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headgate.pipeline.detect.machine import Machine
 
 _NONE: Final[tuple[Any, ...]] = ()
+_NOTHING: Final[frozenset[Any]] = frozenset()
 
 
 # -- the program ------------------------------------------------------------------------------------------------
@@ -49,13 +50,25 @@ class TemplateWaits:
     """The other variables, with their attributes."""
     is_own: Callable[[Occurrence], bool] | None = None
     """Which events are for this machine, where another shard has the others."""
+    type: str = field(init=False)
+    is_plain: bool = field(init=False)
+    """Is no variable in it twice?"""
     beads: dict[tuple[Value, ...], dict[int, TemplateBead]] = field(default_factory=dict)
     kept: dict[tuple[Value, ...], list[Occurrence]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.type = self.template.type
+        self.free = tuple(sorted(self.free, key=lambda pair: pair[1]))
+        self.is_plain = len({name for _, name in self.free}) == len(self.free)
 
     def bind(self, one: Occurrence, env: Environment) -> Environment | None:
         """What an event that was found by its values binds; None if it does not match. For templates without tests."""
         if not self.free:
             return env
+        if not env and self.is_plain:
+            values = one.values
+            made = tuple([(name, values.get(attribute)) for attribute, name in self.free])
+            return None if None in [value for _, value in made] else made
         bound = dict(env)
         for attribute, name in self.free:
             value = one.values.get(attribute)
@@ -71,8 +84,12 @@ class TemplateWaits:
         for attribute, literal in self.literals:
             if compare("=", literal, values.get(attribute)) is not True:
                 return None
-        if not self.keyed:
+        keyed = self.keyed
+        if not keyed:
             return _NONE
+        if len(keyed) == 1:
+            value = values.get(keyed[0])
+            return None if value is None else (value,)
         found = tuple([values.get(attribute) for attribute in self.keyed])
         return None if None in found else found
 
@@ -184,6 +201,8 @@ class Bead:
     """One evaluation: of a part of the expression, from a start, with an environment."""
 
     __slots__ = ("alive", "because", "env", "machine", "number", "parent", "start")
+    judges = False
+    """Does what is settled below it matter to it?"""
 
     def __init__(self, machine: Machine, begun: Begun) -> None:
         self.machine = machine
@@ -227,6 +246,7 @@ class Bead:
 
     def destroy(self) -> None:
         """Go, with all that it started."""
+        machine = self.machine
         doomed: list[Bead] = [self]
         while doomed:
             bead = doomed.pop()
@@ -234,7 +254,7 @@ class Bead:
                 doomed += bead.children()
                 bead.alive = False
                 bead.leave()
-                self.machine.beads -= 1
+                machine.beads -= 1
 
     def leave(self) -> None:
         """Wait for nothing any more."""
@@ -259,23 +279,27 @@ class TemplateBead(Bead):
         self.waits = waits
         self.always = always
         self.best = FOREVER
-        self.found: list[Traced] = []
-        self.seen: set[Signal] = set()
+        self.found: list[Traced] = _NONE  # type: ignore[assignment]  # made with the first: most get none
+        self.seen: set[Signal] = set() if always else _NOTHING  # type: ignore[assignment]
         self.rows_due = False
-        if waits.names:
-            bound = dict(self.env)
-            self.key = tuple([bound[name] for name in waits.names])
-        else:
-            self.key = _NONE
+        self.key = _key(waits.names, self.env)
 
     def begin(self) -> None:
-        self.waits.beads.setdefault(self.key, {})[self.number] = self
-        if self.machine.is_table(self.waits.template.type):
+        waits, key = self.waits, self.key
+        there = waits.beads.get(key)
+        if there is None:
+            waits.beads[key] = {self.number: self}
+        else:
+            there[self.number] = self
+        if self.machine.is_table(waits.type):
             self.rows_due = True
-            self.machine.wait((self.waits.template.type,), self.start, self)
-        for one in self.waits.kept.get(self.key, _NONE):
-            self.offer(one)
-        self.gate()
+            self.machine.wait((waits.type,), self.start, self)
+        kept = waits.kept.get(key)
+        if kept is not None:
+            for one in kept:
+                self.offer(one)
+        if self.rows_due or self.found:
+            self.gate()
 
     def offer(self, one: Occurrence) -> None:
         """An event that may match."""
@@ -301,18 +325,18 @@ class TemplateBead(Bead):
         elif signal.time < self.best:
             self.best = signal.time
             self.found = [signal]
-            self.machine.wait((self.waits.template.type,), signal.time, self)
+            self.machine.wait((self.waits.type,), signal.time, self)
         else:
             self.found.append(signal)
 
     def gate(self) -> None:
-        horizon = self.machine.horizon_of(self.waits.template.type)
+        horizon = self.machine.horizon_of(self.waits.type)
         if self.rows_due and self.start < horizon:
             self.rows_due = False
             for row in self._rows():
                 self._match(row, self.start)
         if not self.always and self.best < horizon and not self.rows_due:
-            for signal in dict.fromkeys(self.found):
+            for signal in self.found if len(self.found) == 1 else dict.fromkeys(self.found):
                 self.emit(signal)
             self.end(self.best)
 
@@ -327,8 +351,10 @@ class TemplateBead(Bead):
                 yield max(there, key=lambda one: (one.time, one.seq))
 
     def settled(self) -> datetime:
-        due = self.start if self.rows_due else FOREVER
-        return min(self.best, due, max(self.start, self.machine.horizon_of(self.waits.template.type)))
+        if self.rows_due:
+            return self.start
+        horizon = self.machine.horizon_of(self.waits.type)
+        return min(self.best, max(self.start, horizon))
 
     def prune(self, horizon: datetime) -> bool:
         """Forget signals that cannot come again; are any left?"""
@@ -341,6 +367,17 @@ class TemplateBead(Bead):
             there.pop(self.number, None)
             if not there:
                 del self.waits.beads[self.key]
+
+
+def _key(names: tuple[str, ...], env: Environment) -> tuple[Value, ...]:
+    """The values of variables that are bound."""
+    if len(names) == 1:
+        only = names[0]
+        for name, value in env:
+            if name == only:
+                return (value,)
+    bound = dict(env)
+    return tuple([bound[name] for name in names])
 
 
 def fields_of(bead: Bead) -> tuple[str, ...]:
@@ -537,6 +574,8 @@ class WheneverBead(JoiningBead):
 class WithoutBead(Bead):
     """Passes on what its left side signals once it is certain that its right side did not come first."""
 
+    judges = True
+
     __slots__ = ("foreseen", "kill", "left", "left_over", "part", "right", "shift", "waiting")
 
     def __init__(self, machine: Machine, begun: Begun, part: model.Without, *, foreseen: bool) -> None:
@@ -641,6 +680,8 @@ class WithoutBead(Bead):
 class BlockBead(Bead):
     """A block: what its expressions signal enters its queues at the end of the moment."""
 
+    judges = True
+
     __slots__ = ("arrived", "block", "entered", "groups", "last", "open", "over")
 
     def __init__(self, machine: Machine, begun: Begun, block: model.Block) -> None:
@@ -723,6 +764,12 @@ class BlockBead(Bead):
 
     def children(self) -> Iterable[Bead]:
         return [bead for _, bead in self.open.values()]
+
+
+KINDS: Final = (
+    TemplateBead, TimerBead, NullBead, SequenceBead, EitherBead, WheneverBead, WithoutBead, BlockBead,
+)  # fmt: skip
+"""All kinds of beads."""
 
 
 def parts_of(c: Composite) -> Iterator[Composite]:

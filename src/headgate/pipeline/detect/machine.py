@@ -43,7 +43,7 @@ from headgate.pipeline.detect.beads import (
 )
 
 _NONE: Final[tuple[Any, ...]] = ()
-FORMAT: Final = 2
+FORMAT: Final = 3
 """Of machines as bytes."""
 
 MAX_REPORTS: Final = 10
@@ -283,26 +283,29 @@ class Machine:
     def start(self, c: Composite, begun: Begun, *, foreseen: bool) -> Bead:
         """Start an evaluation; what it begins with is done when nothing else is under way."""
         bead: Bead
+        waits = self._waits.get(id(c))
+        if waits is not None:
+            bead = beads.TemplateBead(self, begun, waits, always=False)
+            bead.begin()
+            return bead
         match c:
-            case model.Template():
-                bead = beads.TemplateBead(self, begun, self._waits[id(c)], always=False)
             case model.Whenever(model.Template() as template):
                 bead = beads.TemplateBead(self, begun, self._waits[id(template)], always=True)
             case model.Timer():
                 bead = beads.TimerBead(self, begun, c, foreseen=foreseen)
             case model.NullEvent():
                 bead = beads.NullBead(self, begun)
+            case model.Without():
+                bead = WithoutBead(self, begun, c, foreseen=foreseen)
             case model.Sequence():
                 bead = beads.SequenceBead(self, begun, c, foreseen=foreseen)
             case model.Either():
                 bead = beads.EitherBead(self, begun, c, foreseen=foreseen)
-            case model.Without():
-                bead = WithoutBead(self, begun, c, foreseen=foreseen)
             case model.Whenever():
                 bead = beads.WheneverBead(self, begun, c, foreseen=foreseen)
             case model.Block():
                 bead = BlockBead(self, begun, c)
-            case model.Aggregate():
+            case model.Template() | model.Aggregate():
                 raise AssertionError(c)
             case _:
                 assert_never(c)
@@ -339,7 +342,7 @@ class Machine:
     def wait(self, types: Iterable[str | None], time: datetime, bead: Bead) -> None:
         """Tell a bead when a time becomes certain, for each of these types (None: for all streams)."""
         for type in types:
-            if self.horizon_of(type) <= time:
+            if self.horizons.of(type) <= time:
                 heappush(self._gates.setdefault(type, []), (time, bead.number, bead))
 
     def wait_clock(self, time: datetime, bead: Bead) -> None:
@@ -350,7 +353,7 @@ class Machine:
     def look_again(self, bead: Bead | None) -> None:
         """More may be settled than was: whatever judges by that, above this bead, looks again."""
         while bead is not None:
-            if isinstance(bead, WithoutBead | BlockBead):
+            if bead.judges:
                 bead.gate()
             bead = bead.parent
 
@@ -411,11 +414,8 @@ class Machine:
 
     def _settle(self) -> None:
         """Pass signals on, judge absence, run blocks, until nothing is left to do."""
-        while True:
+        while True:  # gates are passed already: what is waited for now was not certain when the moment began
             self._drain()
-            self._pass_gates()
-            if self.under_way or self.endings:
-                continue
             if self._judged:
                 bead = self._judged.popitem()[1]  # one at a time: what it passes on may contradict the next
                 if bead.alive:
@@ -488,26 +488,42 @@ class StateAt:
         return getattr(self._look_up(self.version), name)
 
 
+def referred(kind: str, number: int) -> Any:
+    """Stands in what is written for something by its number; `_Reader` has its own."""
+    raise AssertionError((kind, number))
+
+
 _BEAD, _STATE, _LASTING = "bead", "state", "lasting"
 
 
 class _Writer(pickle.Pickler):
-    """Writes beads as their numbers, states as their versions, and what lasts by its place."""
+    """Writes beads as their numbers, states as their versions, and what lasts by its place.
+
+    What is of none of their classes is written without asking: a look at every value would double the work.
+    """
 
     def __init__(self, file: BytesIO, machine: Machine) -> None:
         super().__init__(file, protocol=5)
-        self._lasting = {id(one): place for place, one in enumerate(machine.lasting())}
+        lasting = machine.lasting()
+        self._places = {id(one): place for place, one in enumerate(lasting)}
+        self.dispatch_table = {
+            **{type(one): self._lasting for one in lasting},
+            **dict.fromkeys(beads.KINDS, _bead),
+            State: _state,
+            StateAt: _state,
+        }
 
-    def persistent_id(self, one: Any) -> tuple[str, int] | None:
-        if isinstance(one, Bead):
-            return _BEAD, one.number if one.alive else 0
-        if isinstance(one, Occurrence):
-            return None
-        place = self._lasting.get(id(one))
-        if place is not None:
-            return _LASTING, place
-        version = getattr(one, "version", None) if isinstance(one, State | StateAt) else None
-        return None if version is None else (_STATE, version)
+    def _lasting(self, one: Any) -> Any:
+        place = self._places.get(id(one))
+        return one.__reduce_ex__(5) if place is None else (referred, (_LASTING, place))
+
+
+def _bead(bead: Bead) -> Any:
+    return referred, (_BEAD, bead.number if bead.alive else 0)
+
+
+def _state(state: State | StateAt) -> Any:
+    return referred, (_STATE, state.version)
 
 
 class _Reader(pickle.Unpickler):
@@ -521,8 +537,10 @@ class _Reader(pickle.Unpickler):
         self._lasting = machine.lasting()
         self._state_at = state_at
 
-    def persistent_load(self, named: tuple[str, int]) -> Any:
-        kind, number = named
+    def find_class(self, module: str, name: str) -> Any:
+        return self._referred if name == referred.__name__ else super().find_class(module, name)
+
+    def _referred(self, kind: str, number: int) -> Any:
         if kind == _BEAD:
             return self._there.get(number)
         return self._lasting[number] if kind == _LASTING else self._state_at(number)

@@ -81,6 +81,9 @@ def routing(c: Composite, bound: Iterable[str], keys: Mapping[str, tuple[str, ..
 
 def keep_to(machine: Machine, routing: Routing, shard: int) -> Machine:
     """Have a machine begin with the values of its own shard alone, whatever else it is shown."""
+    ways = {route.attribute for route in routing.routes}
+    if len(ways) == 1 and None not in ways:  # what is shown to a shard is its own
+        return machine
     leading = _leading(machine.composite) or []
     for waits in machine.templates():
         if routing.is_cut and _is_among(waits.template, leading):
