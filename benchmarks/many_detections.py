@@ -1,7 +1,7 @@
 """Ten thousand detections at once beside one, one more that is made under load, and how soon signals come.
 
-The events are those of `composite`, with 1,000 values of x. There are 20 shapes of detections, each with 500 values of x
-in place of its variable, so that an event concerns about ten of the 10,000. Beside them, in turn, is one detection that
+The events are those of `composite`, with 1,000 values of x. There are 20 shapes of detections, each with 500 values in
+place of its variable, so that an event concerns about ten of the 10,000. Beside them, in turn, is one detection that
 every event concerns, `$A(x); B(x) - C(x)`, over the same events. Both queries do everything: read the log, decide what
 principals see, run the machines on Spark's state, and store the signals.
 
@@ -38,7 +38,8 @@ SHAPES = (
     "$A(k); B(k)", "$B(k); C(k)", "$C(k); A(k)", "$A(k) - B(k)", "$A(k); B(k) - C(k)",
     "$B(k); A(k) - C(k)", "A(k); B(k); C(k)", "$(A(k); B(k))", "$(A(k) | B(k)); C(k)", "$A(k); (B(k) | C(k))",
     "$C(k); B(k) - A(k)", "$B(k); first (C(k))", "$C(k); count ($A(k) - B(k))", "$(A(k); B(k); C(k))",
-    "$B(k); C(k); A(k)", "$A(k); A(k)", "$B(k); B(k) - A(k)", "$C(k); C(k) - B(k)", "first (A(k)); B(k)", "$(A(k); B(k) | C(k))",
+    "$B(k); C(k); A(k)", "$A(k); A(k)", "$B(k); B(k) - A(k)", "$C(k); C(k) - B(k)", "first (A(k)); B(k)",
+    "$(A(k); B(k) | C(k))",
 )  # fmt: skip
 DETECTIONS = 10_000
 VALUES = 1_000

@@ -257,7 +257,7 @@ class Bead:
                 machine.beads -= 1
 
     def leave(self) -> None:
-        """Wait for nothing any more."""
+        """Wait for nothing any more, and let go of what it started: what is in no circle goes at once."""
 
     def depth(self) -> int:
         """How many beads it stands below."""
@@ -481,6 +481,9 @@ class JoiningBead(Bead):
     def children(self) -> Iterable[Bead]:
         return self.open.values()
 
+    def leave(self) -> None:
+        self.open = {}
+
     def prune(self, horizon: datetime) -> bool:
         """Forget what cannot come again; is anything left?"""
         if not self.machine.has_blocks:
@@ -507,6 +510,10 @@ class SequenceBead(JoiningBead):
             self.start_below(self.part.right, later(signal.time, self.shift), signal.environment, signal.because)
         else:
             self.pass_on(signal)
+
+    def leave(self) -> None:
+        super().leave()
+        self.first = None
 
     def received(self) -> set[Signal]:
         seen: set[Signal] = set()
@@ -676,6 +683,9 @@ class WithoutBead(Bead):
     def children(self) -> Iterable[Bead]:
         return [bead for bead in (self.left, self.right) if bead is not None]
 
+    def leave(self) -> None:
+        self.left = self.right = None
+
 
 class BlockBead(Bead):
     """A block: what its expressions signal enters its queues at the end of the moment."""
@@ -764,6 +774,9 @@ class BlockBead(Bead):
 
     def children(self) -> Iterable[Bead]:
         return [bead for _, bead in self.open.values()]
+
+    def leave(self) -> None:
+        self.open = {}
 
 
 KINDS: Final = (

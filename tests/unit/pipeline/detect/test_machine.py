@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 
 import pytest
@@ -146,6 +147,25 @@ def test_evaluations_that_are_over_go_and_nothing_is_kept_behind_the_horizon() -
         running.arrive(Moment(tuple(events), {"main": seconds(at + 300)}))
         sizes.append(running.beads)
     assert max(sizes[10:]) <= max(sizes[:10])
+
+
+@pytest.mark.parametrize(
+    "text", ["$A(x); B(x) - C(x, *)", "$A(x); ((B(x) | C(x, *)) - (A(x); B(x)))", "$A(x); $(B(x); C(x, *)) - B(x)"]
+)
+def test_evaluations_that_are_over_are_in_no_circle(text: str) -> None:
+    running = Machine(resolved(text), EPOCH, (), Horizons(ONE))
+    gc.collect()
+    gc.disable()
+    try:
+        for at in range(0, 4_000, 400):
+            events = [event("A", at + n, n) for n in range(100)]
+            events += [event("B", at + 100 + n, n) for n in range(100)]
+            events += [event("C", at + 200 + n, n, 1) for n in range(100)]
+            running.arrive(Moment(tuple(events), {"main": seconds(at + 400)}))
+        running.settle()
+        assert gc.collect() < 100
+    finally:
+        gc.enable()
 
 
 def test_a_limit_that_is_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
