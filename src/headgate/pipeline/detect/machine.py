@@ -14,9 +14,10 @@ At a moment the signals that follow from what arrived are passed on first, witho
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from heapq import heapify, heappop, heappush
 from io import BytesIO
 from typing import Any, Final, assert_never
@@ -505,17 +506,18 @@ class _Writer(pickle.Pickler):
     def __init__(self, file: BytesIO, machine: Machine) -> None:
         super().__init__(file, protocol=5)
         lasting = machine.lasting()
-        self._places = {id(one): place for place, one in enumerate(lasting)}
-        self.dispatch_table = {
-            **{type(one): self._lasting for one in lasting},
+        placed = partial(_placed, {id(one): place for place, one in enumerate(lasting)})
+        self.dispatch_table = {  # in no circle with this, which holds all that it wrote
+            **dict.fromkeys(map(type, lasting), placed),
             **dict.fromkeys(beads.KINDS, _bead),
             State: _state,
             StateAt: _state,
         }
 
-    def _lasting(self, one: Any) -> Any:
-        place = self._places.get(id(one))
-        return one.__reduce_ex__(5) if place is None else (referred, (_LASTING, place))
+
+def _placed(places: Mapping[int, int], one: Any) -> Any:
+    place = places.get(id(one))
+    return one.__reduce_ex__(5) if place is None else (referred, (_LASTING, place))
 
 
 def _bead(bead: Bead) -> Any:
@@ -533,17 +535,18 @@ class _Reader(pickle.Unpickler):
         self, file: BytesIO, machine: Machine, there: Mapping[int, Bead], state_at: Callable[[int], State]
     ) -> None:
         super().__init__(file)
-        self._there = there
-        self._lasting = machine.lasting()
-        self._state_at = state_at
+        self._found = partial(_found, there, machine.lasting(), state_at)
 
     def find_class(self, module: str, name: str) -> Any:
-        return self._referred if name == referred.__name__ else super().find_class(module, name)
+        return self._found if name == referred.__name__ else super().find_class(module, name)
 
-    def _referred(self, kind: str, number: int) -> Any:
-        if kind == _BEAD:
-            return self._there.get(number)
-        return self._lasting[number] if kind == _LASTING else self._state_at(number)
+
+def _found(
+    there: Mapping[int, Bead], lasting: Sequence[Any], state_at: Callable[[int], State], kind: str, number: int
+) -> Any:
+    if kind == _BEAD:
+        return there.get(number)
+    return lasting[number] if kind == _LASTING else state_at(number)
 
 
 def without_aggregates(c: Composite) -> Composite:

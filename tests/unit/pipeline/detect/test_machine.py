@@ -162,6 +162,7 @@ def test_evaluations_that_are_over_are_in_no_circle(text: str) -> None:
             events += [event("B", at + 100 + n, n) for n in range(100)]
             events += [event("C", at + 200 + n, n, 1) for n in range(100)]
             running.arrive(Moment(tuple(events), {"main": seconds(at + 400)}))
+            running.saved()
         running.settle()
         assert gc.collect() < 100
     finally:
