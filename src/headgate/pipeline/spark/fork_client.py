@@ -2,13 +2,14 @@
 
 That is a process forked from the `fork_server`, which has what takes time imported already; it gets the arguments, the
 environment and the open files of this one. Where there is no server, this process becomes what Spark asked for.
-Guarantees: a process of a streaming source is connected to the JVM before anything takes time, since the JVM gives it
-ten seconds to connect and then as long as it needs.
+Guarantees: a process of a streaming query's driver is connected to the JVM before anything takes time, since the JVM
+gives it ten seconds to connect and then as long as it needs.
 It imports nothing but the standard library until then, and is run by its path in a bare interpreter.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import socket
@@ -19,8 +20,11 @@ from typing import Any
 
 SERVER = "HEADGATE_FORK_SERVER"
 """Names the socket of the server."""
-SOURCE = "pyspark.sql.streaming.python_streaming_source_runner"
-"""The module that answers the JVM's questions about a streaming source."""
+ANSWERING = (
+    "pyspark.sql.streaming.python_streaming_source_runner",
+    "pyspark.sql.streaming.transform_with_state_driver_worker",
+)
+"""The modules that answer the JVM's questions about a streaming source, and about the state of a streaming query."""
 
 
 def connected(environment: Mapping[str, str]) -> socket.socket:
@@ -48,20 +52,23 @@ def served(environment: Mapping[str, str]) -> socket.socket | None:
     return link
 
 
-def serve(jvm: socket.socket) -> None:
-    """Answer the JVM until it has no more questions about a streaming source."""
-    from pyspark.sql.streaming.python_streaming_source_runner import main
+def asked_of(arguments: Sequence[str]) -> str | None:
+    """The module whose questions the JVM asks, if that is what the process is started for."""
+    return next((module for module in ANSWERING if module in arguments), None)
 
+
+def serve(module: str, jvm: socket.socket) -> None:
+    """Answer the JVM until it has no more questions."""
     size = int(os.environ.get("SPARK_BUFFER_SIZE", "65536"))
     stream: Any = jvm.makefile("rwb", size)
-    main(stream, stream)
+    importlib.import_module(module).main(stream, stream)
     stream.close()
 
 
 def hand_over(server: socket.socket, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Have the server fork a process for this one, and wait until that is over; its status."""
     asked = json.dumps({"arguments": arguments, "environment": environment}).encode()
-    jvm = [connected(environment)] if SOURCE in arguments else []
+    jvm = [] if asked_of(arguments) is None else [connected(environment)]
     socket.send_fds(server, [struct.pack("!i", len(asked))], [0, 1, 2, *(one.fileno() for one in jvm)])
     server.sendall(asked)
     for one in jvm:
@@ -75,11 +82,12 @@ def run(arguments: list[str], environment: dict[str, str]) -> int:
     server = served(environment)
     if server is not None:
         return hand_over(server, arguments, environment)
-    if SOURCE not in arguments:
+    module = asked_of(arguments)
+    if module is None:
         os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606
     if sys.flags.isolated:  # without a server the packages are needed
         os.execv(sys.executable, [sys.executable, "-m", "headgate.pipeline.spark.fork_client", *arguments])  # noqa: S606
-    serve(connected(environment))
+    serve(module, connected(environment))
     return 0
 
 

@@ -1,6 +1,6 @@
 """The process that every Python of Spark is forked from, with what they need imported already.
 
-Spark starts a Python to plan, one to fork its workers from, and one for every query that starts; each would take
+Spark starts a Python to plan, one to fork its workers from, and one or two for every query that starts; each would take
 seconds of processor time to import PySpark. Guarantees: a process forked here has the arguments, the environment and
 the open files that the `fork_client` was given, and ends with it. The server ends with the process that started it, and
 its socket is nobody else's.
@@ -25,7 +25,7 @@ import threading
 from pathlib import Path
 from typing import NoReturn
 
-from headgate.pipeline.spark.fork_client import SERVER, SOURCE, serve
+from headgate.pipeline.spark.fork_client import ANSWERING, SERVER, serve
 
 _NEEDED = (
     "pandas",  # PySpark imports it for every Arrow function
@@ -34,8 +34,9 @@ _NEEDED = (
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.lookup_data_sources",
     "pyspark.sql.worker.plan_data_source_read",
-    SOURCE,
+    *ANSWERING,
     "headgate.pipeline.spark.decider",
+    "headgate.pipeline.spark.detection_workers",
     "headgate.pipeline.spark.source",
 )
 _FILES = 4
@@ -115,8 +116,8 @@ def _work(asker: socket.socket) -> NoReturn:
 
 
 def _run(module: str, connections: list[int]) -> None:
-    if module == SOURCE:
-        serve(socket.socket(fileno=connections[0]))
+    if module in ANSWERING:
+        serve(module, socket.socket(fileno=connections[0]))
     else:
         from pyspark.daemon import manager
 

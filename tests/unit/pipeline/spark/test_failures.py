@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import headgate.pipeline.spark
-from headgate.pipeline.spark.fork_client import SOURCE, connected
+from headgate.pipeline.spark.fork_client import ANSWERING, connected
 from headgate.pipeline.spark.session import MOST, describe
 
 JAVA = """\
@@ -107,6 +107,6 @@ def test_the_python_for_spark_is_ours_and_runs_what_it_is_given() -> None:
     done = subprocess.run([python, "-m", "platform"], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout
     environment["HEADGATE_PYTHON"] = "/bin/echo"
-    for module in (SOURCE, "pyspark.daemon"):
+    for module in (*ANSWERING, "pyspark.daemon"):
         done = subprocess.run([python, "-m", module], capture_output=True, text=True, check=True, env=environment)
         assert done.stdout == f"-IS {python.parent}/fork_client.py -m {module}\n"

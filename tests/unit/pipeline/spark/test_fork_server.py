@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import headgate.pipeline.spark
-from headgate.pipeline.spark.fork_client import SERVER, SOURCE
+from headgate.pipeline.spark.fork_client import ANSWERING, SERVER
 
 PYTHON = Path(headgate.pipeline.spark.__file__).parent / "python-for-spark"
 SECONDS = 60.0
@@ -51,7 +51,7 @@ class Jvm:
             "PYTHON_WORKER_FACTORY_SECRET": "s3",
             SERVER: str(path),
         }
-        self.worker = subprocess.Popen([PYTHON, "-m", SOURCE], env={**os.environ, **given})
+        self.worker = subprocess.Popen([PYTHON, "-m", ANSWERING[0]], env={**os.environ, **given})
         self.link, _ = self.listener.accept()
         self.link.settimeout(SECONDS)
         (size,) = struct.unpack("!i", self.link.recv(4, socket.MSG_WAITALL))
