@@ -121,11 +121,11 @@ class Bucket:
 
     def saved(self) -> bytes:
         """What the bucket remembers besides its shards, which were put where they are kept."""
-        return pickle.dumps((self.sources, self._waiting, self._stopped, self._begun), protocol=5)
+        return pickle.dumps((self.sources, self._waiting, self._stopped, self._begun, self._place), protocol=5)
 
     def restore(self, saved: bytes) -> None:
         """Remember what another bucket did."""
-        self.sources, self._waiting, self._stopped, self._begun = pickle.loads(saved)  # noqa: S301 - out of Spark's own state
+        self.sources, self._waiting, self._stopped, self._begun, self._place = pickle.loads(saved)  # noqa: S301 - out of Spark's own state
         for key, waiting in self._waiting.items():
             self._enqueue(key, waiting)
 
@@ -144,19 +144,17 @@ class Bucket:
             if number not in self._stopped:
                 self._close(number)
                 self._stopped.add(number)
-        begin = sorted(opened, key=lambda number: self._plan_of(number).first, reverse=True)
-        ends = sorted(((version, number) for number, version in closed.items()), reverse=True)
+        begin = [(0 if at_once else self._plan_of(number).first, number, self._open) for number in opened]
+        end = [(version, number, self._close) for number, version in closed.items()]
+        turns = sorted([*begin, *end], key=lambda turn: turn[:2], reverse=True)
         for arrival in arrivals:
             self._place = arrival.number, arrival.promise
-            while ends and ends[-1][0] <= arrival.version:
-                self._close(ends.pop()[1])
-            while begin and (at_once or self._plan_of(begin[-1]).first <= arrival.version):
-                self._open(begin.pop())
+            while turns and turns[-1][0] <= arrival.version:
+                _, number, turn = turns.pop()
+                yield from turn(number)
             yield from self._arrive(arrival, routed.get(arrival.number, ()) if not arrival.promise else ())
-        for number in reversed(begin):
-            self._open(number)
-        for _, number in reversed(ends):
-            self._close(number)
+        for _, number, turn in reversed(turns):
+            yield from turn(number)
         yield from self._taken()
 
     def apart(self) -> Bucket:
@@ -184,12 +182,21 @@ class Bucket:
             self._begun.add(key)
         self._stopped |= earlier._stopped
 
-    def _open(self, number: int) -> None:
-        """A detection begins, with the next record; what is cut into shards begins when something arrives for them."""
-        if not self._plan_of(number).routing.is_cut and (number, 0) not in self._waiting:
-            self._begun.add((number, 0))
+    def _open(self, number: int) -> Iterator[CertainSignal]:
+        """A detection begins; before the first record of all it waits for that, for there is no clock yet.
 
-    def _close(self, number: int) -> None:
+        What is cut into shards begins when something arrives for them.
+        """
+        key = (number, 0)
+        if self._plan_of(number).routing.is_cut or key in self._waiting:
+            return
+        if not self.sources.begun:
+            self._begun.add(key)
+            return
+        self._try(key, lambda machine: machine.offer(()))
+        yield from self._settle([key])
+
+    def _close(self, number: int) -> tuple[()]:
         mine = [key for key in {*self._waiting, *self._machines, *self._begun} if key[0] == number]
         for key in mine:
             self._machines.pop(key, None)
@@ -198,6 +205,7 @@ class Bucket:
             self._begun.discard(key)
             self._shards.remove(key)
         self._stopped.discard(number)
+        return ()
 
     def _arrive(self, arrival: Arrival, events: Sequence[tuple[ShardKey, Occurrence]]) -> Iterator[CertainSignal]:
         mine: dict[ShardKey, list[Occurrence]] = {}
@@ -209,8 +217,12 @@ class Bucket:
         for key, some in mine.items():
             self._try(key, lambda machine, some=some: machine.offer(some))  # type: ignore[misc]
         self.sources.take(arrival)
+        yield from self._settle({*mine, *(key for key in self._due() if key in self._waiting)})
+
+    def _settle(self, keys: Iterable[ShardKey]) -> Iterator[CertainSignal]:
+        """What has become certain in these shards."""
         told: list[CertainSignal] = []
-        for key in sorted({*mine, *(key for key in self._due() if key in self._waiting)}):
+        for key in sorted(keys):
             for signal in self._try(key, lambda machine: machine.settle()) or ():
                 because = tuple(contributors(signal.because))
                 told.append(CertainSignal(self._place, key[0], signal.time, signal.environment, because))

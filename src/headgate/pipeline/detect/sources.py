@@ -71,13 +71,15 @@ class SourcePromises:
     promised: Promised = field(default_factory=Promised)
     times: dict[str, TypeTimes] = field(default_factory=dict)
     clock: int = 0
+    begun: bool = False
+    """Has any record arrived?"""
     _views: dict[frozenset[str], _View] = field(default_factory=dict)
 
-    def __getstate__(self) -> tuple[Promised, dict[str, TypeTimes], int]:
-        return self.promised, self.times, self.clock
+    def __getstate__(self) -> tuple[Promised, dict[str, TypeTimes], int, bool]:
+        return self.promised, self.times, self.clock, self.begun
 
-    def __setstate__(self, saved: tuple[Promised, dict[str, TypeTimes], int]) -> None:
-        self.promised, self.times, self.clock = saved
+    def __setstate__(self, saved: tuple[Promised, dict[str, TypeTimes], int, bool]) -> None:
+        self.promised, self.times, self.clock, self.begun = saved
         self._views = {}
 
     def declare(self, streams: Iterable[str], times: Mapping[str, TypeTimes]) -> None:
@@ -91,6 +93,7 @@ class SourcePromises:
 
     def take(self, arrival: Arrival) -> None:
         """A record has arrived: what it promises, beyond what it brings."""
+        self.begun = True
         self.clock = max(self.clock, arrival.clock)
         self.promised.promise(arrival.stream, arrival.publisher, arrival.type, arrival.horizon)
         for view in self._views.values():

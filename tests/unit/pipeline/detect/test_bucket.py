@@ -299,6 +299,18 @@ def test_a_detection_that_is_kept_before_anything_arrives_has_lost_nothing() -> 
     assert [one.time for one in told] == [seconds(2)]
 
 
+@pytest.mark.parametrize("later", [[], [Arrival(2, 0, 9, "main", "", "", micros(seconds(9)), 0)]])
+def test_a_detection_that_is_over_before_the_next_record_has_begun(later: list[Arrival]) -> None:
+    plan, kept = planned(resolved("null | A(x)")), Kept()
+    running = Bucket(SourcePromises(), kept, lambda _: plan, lambda _: STATE)
+    first = Arrival(1, 0, 0, "main", "", "", micros(seconds(5)), 0)
+    assert list(running.run([first], {}, [], {}, ["main"], TIMES)) == []
+    told = list(running.run(later, {}, [NUMBER], {NUMBER: 5}, ["main"], TIMES))
+    assert [one.time for one in told if not one.code] == [EPOCH]
+    running.keep()
+    assert list(running.machines()) == []
+
+
 def test_what_no_detection_sees_goes_nowhere() -> None:
     nothing = np.zeros(0, np.int64)
     none: Any = Matches(nothing, nothing.astype(np.int32), np.zeros((0, 1), np.uint64), nothing)
