@@ -69,9 +69,7 @@ def test_it_signals_what_the_reference_does_and_waits_for_what_is_not_certain(
         found = run(story, detection)
         unseen = [replace(moment, occurrences=()) for moment in story.moments[:seen_from]]
         expected = reference(c, EPOCH, (), [*unseen, *story.moments[seen_from:]], FACTS)
-        begun = begin != "now" or seen_from < len(story.moments)  # it begins with the next record
-        certain = expected[-1] if expected and begun else set()
-        assert {Signal(one.time, one.environment) for one in found.signals} == certain
+        assert {Signal(one.time, one.environment) for one in found.signals} == (expected[-1] if expected else set())
         assert len(found.signals) == len({(one.time, one.environment) for one in found.signals})
         assert found.is_whole
         held = [one for one in found.waits if one.waits_for is WaitsFor.HORIZON]
