@@ -402,7 +402,7 @@ class StandIn:
             return Response(status_code=204)
         body = await request.json()
         times = {"expires": "2026-01-01T13:00:00Z", "since": "2026-01-01T12:00:00Z"}
-        return {"id": request.path_params["id"], "type": body["type"], **times}
+        return {"id": request.path_params["id"], "whole": True, **times, **body}
 
     # -- the socket -------------------------------------------------------------------------------------------
 

@@ -483,7 +483,7 @@ class ReservationAnswer(Answer):
     id: str
     expires: datetime
     since: datetime
-    whole: bool
+    whole: bool = True
     type: str | None = None
     where: str | None = None
     expression: str | None = None
