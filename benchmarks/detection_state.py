@@ -8,7 +8,7 @@ from the sizes. The figure is the largest state after the first tenth over the l
 Open: `$A(x); B(x)` with 1,000 A a second, each with a value of its own, over 1,000 seconds of their times, and no B: a
 million beads that stay open. Told are the memory of the process, what is saved, and the events/s of the last tenth over
 those of the first. With one bead more than the limit it must stop with `limit-reached`. Then, in a machine of the same
-size, a B comes for each of them hours later, and all must signal.
+size, a B comes for each of them when all are open, and all must signal.
 """
 
 from __future__ import annotations
