@@ -21,11 +21,9 @@ from typing import Final
 from headgate.commands.commit import KnownState
 from headgate.commands.publishing.stream_writer import Attempt, StreamWriter
 from headgate.commands.publishing.submissions import of_drafts
-from headgate.decide.derived import DERIVED, derived_event, derived_id, derived_row, readers_of
+from headgate.decide.derived import DERIVED, derived_event, derived_id, derived_row, may_reach_back, readers_of
 from headgate.decide.publish import may_publish, no_right
-from headgate.model import composite as model
 from headgate.model.changes import Batch
-from headgate.model.composite import Composite
 from headgate.model.errors import (
     HeadgateError,
     LimitReached,
@@ -314,14 +312,3 @@ def _horizon(one: Subscription, sources: SourcePromises, version: int) -> int:
     if one.first > version or may_reach_back(one.detection.composite):
         return start
     return max(start, micros(sources.view(frozenset(one.types)).of(None)))
-
-
-def may_reach_back(c: Composite) -> bool:
-    """May it signal a time that was certain before? Blocks accept what is long past, and probabilities shift times."""
-    match c:
-        case model.Block() | model.Aggregate():
-            return True
-        case model.Sequence(probability=float()) | model.Without(probability=float()):
-            return True
-        case _:
-            return any(map(may_reach_back, model.inside(c)))

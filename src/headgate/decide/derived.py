@@ -17,8 +17,9 @@ from headgate.decide.composite_check import Resolved
 from headgate.decide.deliver import PredicatesOf, States, admits
 from headgate.decide.publish import may_publish, no_right
 from headgate.decide.views import View, view
+from headgate.model import composite as model
 from headgate.model.changes import AddRow
-from headgate.model.composite import templates
+from headgate.model.composite import Composite, templates
 from headgate.model.errors import BadDefinition, FeedsItself, GovernDenied, LimitReached, UnknownName
 from headgate.model.events import Contributors, Draft, Event
 from headgate.model.expressions import Constant, Operand, Related, Variable, plain
@@ -212,3 +213,14 @@ def readers_of(
 
 def _sees_all(shown: View | None, attributes: frozenset[str]) -> bool:
     return shown is not None and attributes <= shown.attributes
+
+
+def may_reach_back(c: Composite) -> bool:
+    """May it signal a time that was certain before? Blocks accept what is long past, and probabilities shift times."""
+    match c:
+        case model.Block() | model.Aggregate():
+            return True
+        case model.Sequence(probability=float()) | model.Without(probability=float()):
+            return True
+        case _:
+            return any(map(may_reach_back, model.inside(c)))

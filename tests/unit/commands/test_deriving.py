@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headgate.commands.deriving import Deriver, begin_publishing, may_reach_back
+from headgate.commands.deriving import Deriver, begin_publishing
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.commands.publishing.stream_writer import CLOCK, StreamWriter
 from headgate.decide.deliver import decide
-from headgate.decide.derived import DERIVED
+from headgate.decide.derived import DERIVED, may_reach_back
 from headgate.lang import parse_condition
 from headgate.lang.composite import parse_composite, parse_row
 from headgate.model import changes as c

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any, Final
 
-from headgate.cli.policy.explain import show_explanation
 from headgate.cli.shared.common import open_domain, out
 from headgate.cli.shared.options import Asker, DomainOption, Json, argument
 from headgate.cli.shared.rendering import count_of, print_json, remark, say, show_table
-from headgate.gateway.http.rendering import as_json
 from headgate.model.values import render_timestamp
 
 PrincipalArgument = Annotated[str, argument("PRINCIPAL", "Whose detection it is.")]
@@ -42,7 +40,9 @@ def explain(
 
     `headgate detect explain ann follow-b7 5f0c3a... --as auditor --domain DIR`
     """
+    from headgate.cli.policy.explain import show_explanation
     from headgate.commands import detections
+    from headgate.gateway.http.rendering import as_json
 
     with open_domain(domain) as opened:
         who = asker or opened.ledger.administrator

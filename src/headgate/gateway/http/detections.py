@@ -16,9 +16,10 @@ from starlette.responses import Response
 
 from headgate.commands import detections as explaining
 from headgate.commands import subscriptions as subscribing
-from headgate.commands.deriving import begin_publishing, may_reach_back
+from headgate.commands.deriving import begin_publishing
 from headgate.commands.subscriptions import ledger_id, local_id
 from headgate.decide.composite_check import resolve
+from headgate.decide.derived import may_reach_back
 from headgate.gateway.http.handlers import begin_of, lost_history, own_subscription, told_begin
 from headgate.gateway.http.operations import Call, Operation, answer
 from headgate.gateway.http.rendering import as_json

@@ -14,12 +14,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
-from headgate.commands.deriving import may_reach_back
 from headgate.decide.blocks import Moment, SourceFacts
 from headgate.decide.blocks import detect as reference
 from headgate.decide.composite import Environment, Occurrence, Signal, environment
 from headgate.decide.composite_check import Resolved, resolve
-from headgate.decide.derived import check_derived, derived_event, derived_row
+from headgate.decide.derived import check_derived, derived_event, derived_row, may_reach_back
 from headgate.lang.composite import parse_composite, parse_row
 from headgate.model.composite import Composite, templates
 from headgate.model.errors import BadDefinition, BadExpression, BelowHorizon, HeadgateError
