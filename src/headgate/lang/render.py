@@ -123,10 +123,10 @@ class _Writer:
 
     def beside(self, operand: Operand, *others: Operand) -> str:
         """The text of an operand beside others: a number beside a part of the clock is written as people say it."""
-        for other in others:
-            if isinstance(other, tree.ClockPart) and isinstance(operand, Constant):
-                text = clock_text(other.part, operand.value)
-                return self.operand(operand) if text is None else _quoted("'", text)
+        first = next((other for other in others if reading_beside(other) is not None), None)  # it says how text is read
+        if isinstance(first, tree.ClockPart) and isinstance(operand, Constant):
+            text = clock_text(first.part, operand.value)
+            return self.operand(operand) if text is None else _quoted("'", text)
         return self.operand(operand)
 
     def call(self, name: str, args: Iterable[Operand]) -> str:

@@ -475,8 +475,12 @@ def test_an_event_policy_reads_back(policy: EventPolicy) -> None:
     assert render_event_policy(parse_event_policy(text)) == text
 
 
+TIME_OF_DAY, WEEKDAY = (ClockPart(part, Variable("u"), "UTC") for part in ("timeofday", "weekday"))
+
+
 @settings(max_examples=300, deadline=None)
 @given(constraints())
+@example(InRange(Constant(7), Combine("+", Variable("u"), TIME_OF_DAY), WEEKDAY))
 def test_a_constraint_reads_back(constraint: Condition) -> None:
     text = render_constraint(constraint)
     assert parse_constraint(text) == constraint
