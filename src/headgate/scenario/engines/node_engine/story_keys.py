@@ -9,7 +9,7 @@ the step's before. An id of the file stands for what it named last; what the nod
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -193,6 +193,10 @@ class StoryVersions:
         """The version of the story that one of the node belongs to."""
         return bisect_right(self._last, version) - 1
 
+    def made_in(self, version: int) -> int:
+        """The version of the story in which one of the node was made, by its step or by what the node did then."""
+        return bisect_left(self._last, version)
+
     def of_node(self, version: int) -> int:
         """The version of the node at which one of the story begins; one that is to come is as far ahead there."""
         newest = len(self._last) - 1
@@ -271,4 +275,4 @@ class AuditNames:
         issued, version = event.values["id"], event.values["version"]
         assert isinstance(issued, str)
         assert isinstance(version, int)
-        return self.credentials.story_id(issued), self.versions.of_story(version)
+        return self.credentials.story_id(issued), self.versions.made_in(version)
