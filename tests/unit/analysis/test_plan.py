@@ -79,7 +79,7 @@ def anew(state: State) -> State:
     changes += [AddRow(name, row) for name, rows in state.relations.items() for row in rows]
     changes += state.predicates.values()
     changes += [
-        DeclareType(EventType(t.name, t.owner, t.attributes, t.parent, t.key, times=t.times))
+        DeclareType(EventType(t.name, t.owner, t.attributes, t.parent, t.key, times=t.times, derived=t.derived))
         for t in state.types.values()
     ]
     changes += [SetConnect(state.connect_open)]

@@ -1,4 +1,4 @@
-"""Random interleavings of issue, delegate, revoke, expire and publish on three domains; 10,000 in `make soak`.
+"""Random interleavings of issue, delegate, revoke, expire and publish on three domains.
 
 After every step the rights in the ledger of the domain are those that the definition gives, derived from scratch, and
 what is published and delivered is what those rights say.
@@ -20,7 +20,7 @@ from strategies.interleavings import DOMAINS, WORLD, Story
 from strategies.running import many
 
 PARTS = 10
-EACH = many(400, soak=1_000)
+EACH = many(1_000)
 STEPS = 14
 ON_DISK = 12
 COORDINATORS = {"pito": ADMINISTRATOR, "met": "pito", "ccs": "pito"}

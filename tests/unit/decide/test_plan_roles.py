@@ -67,7 +67,7 @@ def anew(state: State) -> State:
     changes += [DeclareRelation(name, name in state.open_names) for name in state.relations]
     changes += [AddRow(name, row) for name, rows in state.relations.items() for row in rows]
     changes += [
-        DeclareType(EventType(t.name, t.owner, t.attributes, t.parent, t.key, times=t.times))
+        DeclareType(EventType(t.name, t.owner, t.attributes, t.parent, t.key, times=t.times, derived=t.derived))
         for t in state.types.values()
     ]
     changes += [SetConnect(state.connect_open), *map(AddRule, rules)]
