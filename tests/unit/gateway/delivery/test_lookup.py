@@ -207,7 +207,7 @@ def test_what_begins_at_a_reservation_gets_what_came_since(shop: Served) -> None
 
 def test_what_a_detection_looks_at_can_be_reserved(shop: Served) -> None:
     told = reserve(shop, expression="$Sale(i, a); Price(i, b)")
-    assert (told["expression"], told.get("type"), told["whole"]) == ("$Sale(i, a); Price(i, b)", None, True)
+    assert (told["expression"], told.get("type"), told.get("whole", True)) == ("$Sale(i, a); Price(i, b)", None, True)
     shop.publish(1, item="gin")
     shop.publish(2)
     narrowed = reserve(shop, expression="$Sale('tea', a); Price('tea', b)")
