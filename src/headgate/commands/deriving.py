@@ -48,6 +48,8 @@ from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.log.promises import Promised
 
 _SLICE_BYTES: Final = 4_000_000  # of signals that are read at a time
+_NOTE: Final = "signal "
+"""How the note of a version that adds a row begins; the id of what was signalled follows."""
 
 
 def begin_publishing(
@@ -183,7 +185,8 @@ class Deriver:
         if end is not None:
             for append in self._log.batches(DERIVED, max(through.tail, end.trimmed), end.last):
                 ids.update(from_blob(append.blob).column("id").to_pylist())
-        notes = (one.note for one in self._domain.ledger.versions(through.version))
+        own = self._known.state.administrator  # anybody may write such a note
+        notes = (one.note for one in self._domain.ledger.versions(through.version) if one.author == own)
         return through, frozenset(ids), frozenset(note for note in notes if note.startswith(_NOTE))
 
     def _note(self, signal: int) -> None:
@@ -290,9 +293,6 @@ class Deriver:
                     times = {type: state.types.times(type)}
                     if horizon > publishers[publisher]:
                         self._log.promise(DERIVED, publisher, times, horizon, now, everywhere=False)
-
-
-_NOTE: Final = "signal "
 
 
 def _least_of_others(promised: Promised) -> int:

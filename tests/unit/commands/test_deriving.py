@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from headgate.commands.deriving import Deriver, begin_publishing
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.commands.publishing.stream_writer import CLOCK, StreamWriter
 from headgate.decide.deliver import decide
-from headgate.decide.derived import DERIVED, may_reach_back
+from headgate.decide.derived import DERIVED, derived_id, may_reach_back
 from headgate.lang import parse_condition
 from headgate.lang.composite import parse_composite, parse_row
 from headgate.model import changes as c
@@ -26,23 +26,14 @@ from headgate.model.types import CONTRIBUTORS, SIGNAL, EventType, Times
 from headgate.model.values import Kind, micros, moment
 from headgate.node.derived_progress import DerivedProgress, derived_through, refused_signals
 from headgate.node.domain import Domain, Follower
-from headgate.pipeline.detect.signals import SignalRow
+from headgate.pipeline.detect.signals import SIGNALS, SignalRow, stored_signals
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.log.promises import Promised
+from strategies.clocks import NOON, Hands
 from strategies.deciding import write_signals
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
 STATED = Times(stated=True)
-
-
-class Hands:
-    """A clock that is set by hand."""
-
-    now = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
 
 
 @pytest.fixture
@@ -153,6 +144,17 @@ def test_what_is_cut_off_anywhere_is_done_once(domain: Domain, open_deriver: Ope
     else:
         assert domain.ledger.state().relations["failed"] == {(f"v{at}",) for at in range(1, 5)}
     assert domain.ledger.version == before + (4 if adds else 0)  # a version for each row, and no more
+
+
+def test_the_note_of_somebody_else_stands_for_no_row(domain: Domain, open_deriver: Open) -> None:
+    number = detect(domain, adds="failed(x)")
+    write_signals(domain, [signal(number, 1)])
+    (stored,) = [one for blob in domain.signals.blobs(SIGNALS) if blob.blob for one in stored_signals(blob.blob)]
+    note = f"signal {derived_id(domain.ledger.state().subscriptions['d'], stored.id)}"
+    domain.commit(Batch("bob", (c.Advertise("bob", "t.A"),), note))
+    open_deriver().round()
+    assert domain.ledger.state().relations["failed"] == {("v1",)}
+    assert [one.author for one in domain.ledger.versions(0) if one.note == note] == ["bob", ADMINISTRATOR]
 
 
 def test_what_is_refused_is_told_and_passed_over(domain: Domain, open_deriver: Open) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from itertools import chain
 
-from headgate.decide.composite import FOREVER, Environment
+from headgate.decide.composite import FOREVER, Environment, later
 from headgate.lang.composite import render_composite
 from headgate.model.values import moment
 from headgate.pipeline.detect.beads import Bead, BlockBead, TemplateBead, TimerBead, WithoutBead, sources
@@ -85,10 +85,11 @@ def _waits(machine: Machine, bead: Bead) -> Iterator[BeadWait]:
         case WithoutBead():
             text = render_composite(bead.part)
             for signal, received in bead.waiting.items():
-                yield _held(machine, bead, text, signal.time + bead.shift, sources(bead.part.right), signal.environment)
+                until = later(signal.time, bead.shift)
+                yield _held(machine, bead, text, until, sources(bead.part.right), signal.environment)
                 if bead.part.delay is not None:
-                    until = received + timedelta(seconds=bead.part.delay)
-                    yield BeadWait(text, bead.start, signal.environment, WaitsFor.CLOCK, until)
+                    passed = later(received, timedelta(seconds=bead.part.delay))
+                    yield BeadWait(text, bead.start, signal.environment, WaitsFor.CLOCK, passed)
         case BlockBead():
             yield BeadWait(" and ".join(_over(bead)), bead.start, bead.env, WaitsFor.END)
         case _:

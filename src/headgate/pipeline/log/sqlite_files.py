@@ -26,7 +26,10 @@ SHRINK_PAGES = 2_000
 
 
 class LockedConnection(sqlite3.Connection):
-    """A connection with a lock for its write transactions."""
+    """A connection with a lock for its write transactions, and for whatever must see what others have just written.
+
+    Statements of one connection that overlap all see what the first of them saw.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -221,14 +224,15 @@ class StreamFile:
 
     def changed(self) -> int:
         """A number that changes whenever another connection has committed."""
-        return changes(self._db, self.path)
+        with self._db.lock:
+            return changes(self._db, self.path)
 
     def _rows(self, query: str, *values: object) -> list[Any]:
-        with failures(self.path):
+        with failures(self.path), self._db.lock:
             return self._db.execute(query, values).fetchall()
 
     def _row(self, query: str, *values: object) -> Any:
-        with failures(self.path):
+        with failures(self.path), self._db.lock:
             return self._db.execute(query, values).fetchone()
 
     def trim(self, stream: str, through: int) -> int:

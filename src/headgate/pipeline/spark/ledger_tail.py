@@ -7,19 +7,22 @@ the Python process that Spark starts for a source longer than everything else it
 from __future__ import annotations
 
 import sqlite3
+import threading
 from pathlib import Path
+from typing import Any
 
 from headgate.model.errors import NotFound
 from headgate.pipeline.log.sqlite_files import BUSY_SECONDS, failures
 
 
 class LedgerTail:
-    """The end of the ledger in a file."""
+    """The end of the ledger in a file. May be used from any thread."""
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
             raise NotFound(f"no ledger `{path}`", remedy="create it, or check the path")
         self.path = path
+        self._lock = threading.Lock()
         with failures(path):
             self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
             self._db.execute("PRAGMA query_only = ON")
@@ -27,36 +30,38 @@ class LedgerTail:
     @property
     def version(self) -> int:
         """The latest committed version."""
-        with failures(self.path):
-            return int(self._db.execute("SELECT coalesce(max(version), 0) FROM versions").fetchone()[0])
+        return int(self._one("SELECT coalesce(max(version), 0) FROM versions"))
 
     def asks_history(self, after: int, through: int, *, detections: bool = False) -> bool:
         """Did a subscription to events, or a detection, that asks for history begin in `(after, through]`?"""
-        with failures(self.path):
-            row = self._db.execute(
-                "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE from_version > ? AND from_version <= ? AND history "
-                "AND (detection IS NOT NULL) = ?)",
-                (after, through, detections),
-            )
-            return bool(row.fetchone()[0])
+        asked = (
+            "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE from_version > ? AND from_version <= ? AND history "
+            "AND (detection IS NOT NULL) = ?)"
+        )
+        return bool(self._one(asked, after, through, detections))
 
     def has_detection(self, after: int, through: int) -> bool:
         """Did a detection begin in `(after, through]`?"""
-        asked = "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE from_version > ? AND from_version <= ? "
-        with failures(self.path):
-            return bool(self._db.execute(f"{asked} AND detection IS NOT NULL)", (after, through)).fetchone()[0])
+        asked = (
+            "SELECT EXISTS (SELECT 1 FROM subscriptions WHERE from_version > ? AND from_version <= ? "
+            "AND detection IS NOT NULL)"
+        )
+        return bool(self._one(asked, after, through))
 
     def first_detection(self) -> int | None:
         """The version that made the first detection there ever was."""
-        with failures(self.path):
-            row = self._db.execute("SELECT min(from_version) FROM subscriptions WHERE detection IS NOT NULL").fetchone()
-            return None if row[0] is None else int(row[0])
+        found = self._one("SELECT min(from_version) FROM subscriptions WHERE detection IS NOT NULL")
+        return None if found is None else int(found)
 
     def detections(self) -> int:
         """How many detections are in force."""
-        asked = "SELECT count(*) FROM subscriptions WHERE to_version IS NULL AND detection IS NOT NULL"
-        with failures(self.path):
-            return int(self._db.execute(asked).fetchone()[0])
+        return int(self._one("SELECT count(*) FROM subscriptions WHERE to_version IS NULL AND detection IS NOT NULL"))
+
+    def _one(self, asked: str, *arguments: int) -> Any:
+        # One at a time: whoever asks while another's answer is not read to its end is told what was true when that
+        # other one began, even if it asks for what it has written since.
+        with failures(self.path), self._lock:
+            return self._db.execute(asked, arguments).fetchone()[0]
 
     def close(self) -> None:
         """Let go of the file."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -31,20 +31,11 @@ from headgate.node.domain import Domain, Follower
 from headgate.node.health import Metrics, horizon_lags
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.log.promises import ALL_TYPES
+from strategies.clocks import NOON, Hands
 
-NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SEEN, PLAIN = "door.Seen", "door.Plain"
 HOUR, SECOND = timedelta(hours=1), timedelta(seconds=1)
 Make = Callable[..., StreamWriter]
-
-
-class Hands:
-    """A clock that is set by hand."""
-
-    now = NOON
-
-    def __call__(self) -> datetime:
-        return self.now
 
 
 @pytest.fixture

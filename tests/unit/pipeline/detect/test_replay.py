@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 
 from headgate.decide.blocks import Moment, SourceFacts
 from headgate.decide.blocks import detect as reference
-from headgate.decide.composite import Signal
+from headgate.decide.composite import FOREVER, Signal
 from headgate.model.changes import Subscribe
 from headgate.model.composite import Composite
 from headgate.model.errors import LimitReached
 from headgate.model.rights import Detection, Subscription
 from headgate.model.types import SIGNAL, Times
 from headgate.model.values import EPOCH, micros
+from headgate.pipeline.detect.machine import Horizons, Machine
 from headgate.pipeline.detect.replay import Replayed, replay
-from headgate.pipeline.detect.waiting import WaitsFor
-from strategies.composites import accepted, arrivals, event, resolved, seconds
+from headgate.pipeline.detect.waiting import WaitsFor, waiting
+from strategies.composites import TABLES, accepted, arrivals, event, resolved, seconds
 from strategies.detecting import Story
 from strategies.running import examples
 
@@ -113,3 +114,12 @@ def test_more_than_a_limit_is_refused(tmp_path: Path) -> None:
     assert run(story, detection, most=3).clock == EPOCH
     with pytest.raises(LimitReached, match="MAX_REPLAYED"):
         run(story, detection, most=2)
+
+
+def test_what_waits_at_the_end_of_all_times_can_be_told() -> None:
+    late = datetime.max.replace(tzinfo=UTC) - timedelta(seconds=1)
+    machine = Machine(resolved("$A(x) - {Delay = 3} B(x)"), EPOCH, (), Horizons({"s1": SourceFacts()}), TABLES)
+    machine.arrive(Moment((event("A", 1, 1),), {"s1": EPOCH}, late))
+    assert [(one.waits_for, one.until) for one in waiting(machine) if one.waits_for is WaitsFor.CLOCK] == [
+        (WaitsFor.CLOCK, FOREVER)
+    ]

@@ -1,3 +1,4 @@
+import threading
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,25 @@ def test_the_tail_says_what_the_ledger_says(tmp_path: Path) -> None:
 def test_a_ledger_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="no ledger"):
         LedgerTail(tmp_path / "none.db")
+
+
+def test_whoever_has_committed_sees_it_while_others_ask(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db"
+    with Ledger.create(path) as ledger:
+        tail, done = LedgerTail(path), threading.Event()
+
+        def ask() -> None:
+            while not done.is_set():
+                assert tail.version >= 0
+
+        others = [threading.Thread(target=ask) for _ in range(2)]
+        for one in others:
+            one.start()
+        try:
+            seen = [(ledger.commit(Batch(ledger.administrator)), tail.version) for _ in range(60)]
+        finally:
+            done.set()
+            for one in others:
+                one.join()
+        assert seen == [(version, version) for version in range(1, 61)]
+        tail.close()
