@@ -18,6 +18,8 @@ from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
 from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, UniqueConstraint
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.schema import CreateIndex
 
 from headgate.lang.render import render_condition, render_operand
 from headgate.ledger.codec import PLAIN, Columns, RowForm, Stored, decoding
@@ -64,9 +66,17 @@ def facts(table: str, key: Sequence[str], columns: Mapping[str, RowForm[Any]], b
     )
     now = made.c.to_version.is_(None)
     named = [made.c[name] for name in key]
-    Index(f"{table}_in_force", *named, unique=True, sqlite_where=now, postgresql_where=now)
+    Index(f"{table}_in_force", *named, unique=True, sqlite_where=now)
     KEYS[made] = tuple(key)
     return made
+
+
+@compiles(CreateIndex, "postgresql")
+def _index_of_postgresql(create: CreateIndex, compiler: Any, **options: Any) -> str:
+    """An index over the same rows as on SQLite; said here, because saying it beside that loads the dialect."""
+    index = create.element
+    index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
+    return str(compiler.visit_create_index(create, **options))
 
 
 # -- words ------------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ class Ledger:
         self._committing = threading.Lock()
         self._head = State(administrator=administrator)
         self._policies: dict[int, State] = {}
-        """The newest states that were asked for without subscriptions."""
+        """The states that were last asked for without subscriptions, in that order."""
         self._book: Book | None = None  # of the head state, while no commit is under way
         self.functions: Callable[[State], Mapping[str, RoleFunction]] = no_functions
         self.administrator = administrator
@@ -297,15 +297,15 @@ class Ledger:
     def _policy_at(self, connection: Connection, version: int, latest: int) -> State:
         """The state without subscriptions, brought forward from the newest before it that is still known."""
         known = {one: state for one, state in self._policies.items() if one <= latest}
-        if version in known:
-            return known[version]
-        before = max((one for one in known if one < version), default=None)
+        before = max((one for one in known if one <= version), default=None)
         if before is None:
             found = load(connection, version, self.administrator, subscriptions=False)
-        else:
+        elif before < version:
             found = advance(connection, known[before], version, subscriptions=False)
-        kept = sorted({*known, version})[-MAX_KNOWN_POLICIES:]
-        self._policies = {one: known.get(one, found) for one in kept}
+        else:
+            found = known.pop(version)
+        # Whoever goes through old versions one by one needs the last, and not those that are newer.
+        self._policies = dict([*known.items(), (version, found)][-MAX_KNOWN_POLICIES:])
         return found
 
 

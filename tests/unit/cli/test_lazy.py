@@ -165,4 +165,5 @@ def test_a_command_that_needs_the_ledger_loads_it(loaded: Loaded) -> None:
     status, modules, _ = loaded[STORED]
     assert status == 0
     assert modules & HEAVY == {"sqlalchemy"}, "or the tests above would see nothing"
+    assert "sqlalchemy.dialects.postgresql" not in modules, "but for that of another database"
     assert modules & own_modules() == {"headgate.cli.policy.explain"}

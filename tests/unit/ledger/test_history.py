@@ -4,14 +4,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
+from sqlalchemy import Connection
 
 from headgate.lang import parse_condition
 from headgate.ledger import Ledger
+from headgate.ledger.load import load
 from headgate.model.changes import (
     AddMember,
     AddRow,
     AddRule,
     DeclareGroup,
+    DeclarePrincipal,
     DeclareRelation,
     DeclareType,
     RegisterPredicate,
@@ -24,6 +27,7 @@ from headgate.model.changes import (
 )
 from headgate.model.errors import NotFound
 from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 
@@ -148,3 +152,19 @@ def test_a_principal_nobody_knew_is_not_found(ledger: Ledger) -> None:
     with pytest.raises(NotFound, match="nobody"):
         ledger.history("nobody")
     assert ledger.history("administrator") == []
+
+
+def test_old_versions_are_each_found_from_the_one_before(
+    ledger: Ledger, commit: Commit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    last = [commit(DeclarePrincipal(f"p{n}")) for n in range(12)][-1]
+    whole: list[int] = []
+
+    def counted(connection: Connection, version: int, administrator: str, *, subscriptions: bool) -> State:
+        whole.append(version)
+        return load(connection, version, administrator, subscriptions=subscriptions)
+
+    monkeypatch.setattr("headgate.ledger.ledger.load", counted)
+    for version in [*range(last - 4, last + 1), *range(1, last + 1)]:
+        assert len(ledger.state(version, subscriptions=False).principals) == version + 1
+    assert whole == [last - 4, 1]
