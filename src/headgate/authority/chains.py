@@ -18,12 +18,12 @@ attributes of the type that the narrowest link names (D3).
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
-from itertools import islice
 from operator import eq
 from typing import Final, Literal, TypeAlias
 
@@ -260,7 +260,7 @@ def _is_small(one: Authority) -> bool:
     """Has its condition no more atoms than a clause may have? Of more than that no more are counted."""
     if isinstance(one, NetworkAuthority):
         return True
-    return sum(1 for _ in islice(atoms(one.where), MAX_CLAUSE_ATOMS + 1)) <= MAX_CLAUSE_ATOMS
+    return sum(1 for _ in itertools.islice(atoms(one.where), MAX_CLAUSE_ATOMS + 1)) <= MAX_CLAUSE_ATOMS
 
 
 def _conjunction(a: Condition, b: Condition, work: Work) -> Condition | None:
@@ -302,8 +302,12 @@ def _shortest(freshness: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ..
 
 def _distinct(authorities: Iterable[Authority], work: Work) -> tuple[Authority, ...]:
     """Each authority once, in order; refused past the limit."""
+    every = iter(authorities)
+    first = tuple(itertools.islice(every, 2))
+    if len(first) < 2:
+        return first
     kept: dict[tuple[object, ...], Authority] = {}
-    for one in authorities:
+    for one in itertools.chain(first, every):
         kept.setdefault(exact(one, work), one)
         if len(kept) > MAX_CHAIN_RIGHTS:
             raise ChainInvalid(
@@ -570,7 +574,7 @@ def _missing(stop: _Stop | None, holder: str, ground: ChainGround) -> ChainInval
 
 
 def _bounded(bag: Iterable[Certificate]) -> tuple[Certificate, ...]:
-    shown = tuple(islice(bag, MAX_BAG + 1))
+    shown = tuple(itertools.islice(bag, MAX_BAG + 1))
     if len(shown) > MAX_BAG:
         raise ChainInvalid(f"more certificates are presented than MAX_BAG ({MAX_BAG})", remedy=FEWER)
     return shown

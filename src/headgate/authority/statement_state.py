@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from headgate.authority.chains import ChainGround, Reduced, discover, exact_certificate, to_rules, why_not
 from headgate.lang.render import fit_together, size
@@ -76,9 +76,9 @@ class StatementState:
         """Has anyone looked at the entries? If not, they are as they were."""
         return "admitted" in self.__dict__
 
-    def frozen(self, state: State) -> State:
-        """A state in which this stands, without the entries that follow."""
-        return replace(state, **{name: getattr(self, name) for name in _KEPT})
+    def kept(self) -> dict[str, Any]:
+        """What of a state is as it is here, by its name; the entries that follow are not among it."""
+        return {name: getattr(self, name) for name in _KEPT}
 
     # -- keys -------------------------------------------------------------------------------------------------
 

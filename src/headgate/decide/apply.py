@@ -98,14 +98,14 @@ class _Work:
                 self._authority(change)
             else:
                 self._apply(change)
-        after = replace(self._freeze(), version=self.before.version + 1)
+        after = self._freeze(version=self.before.version + 1)
         check_new_names(self.before, after, self.new_names)
         return after
 
-    def _freeze(self) -> State:
-        """The state so far, for looking things up in."""
+    def _freeze(self, **more: Any) -> State:
+        """The state so far, for looking things up in; `more` of it is given."""
         changed = {name: getattr(self, name) for name in _CHANGED}
-        return replace(self.standing.frozen(self.before), rules=self._ordered(), **changed)
+        return replace(self.before, rules=self._ordered(), **self.standing.kept(), **changed, **more)
 
     def _ordered(self) -> tuple[Rule, ...]:
         """The rules in the order of D5; the very tuple from before where nothing has looked at them."""

@@ -123,13 +123,12 @@ class _Values(ValuesView[V], Generic[V]):
 
 def branch(source: Mapping[K, V]) -> Layered[K, V]:
     """A map that is equal and may be changed, while the source stays as it is and is not changed by anyone."""
-    if isinstance(source, Layered):
-        shared, above, hidden = source._layers
-        if len(above) + len(hidden) > ROOM + isqrt(len(shared)):
-            # Written out now, so that the source and what comes of it share it, and `changed` stays cheap.
-            source._layers = (dict(source.pairs()), {}, {})
     shared, above, hidden = _layers(source)
-    return Layered((shared, dict(above), dict(hidden)))
+    if (changes := len(above) + len(hidden)) > ROOM and changes > ROOM + isqrt(len(shared)):
+        assert isinstance(source, Layered), "a dict has no changes"
+        # Written out now, so that the source and what comes of it share it, and `changed` stays cheap.
+        shared, above, hidden = source._layers = (dict(source.pairs()), {}, {})
+    return Layered((shared, {**above}, {**hidden}))
 
 
 def changed(before: Mapping[K, V], after: Mapping[K, V]) -> list[K]:
