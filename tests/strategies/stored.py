@@ -62,6 +62,8 @@ def encode(events: Sequence[Event], layouts: Mapping[str, Mapping[str, Attribute
         arrays["occurred"] = pa.array([None if e.stated is None else micros(e.stated) for e in events], pa.int64())
     if any(e.readers is not None for e in events):
         arrays["readers"] = pa.array([None if e.readers is None else json.dumps(e.readers) for e in events])
+    if any(e.made_of is not None for e in events):
+        arrays["made_of"] = pa.array([None if e.made_of is None else json.dumps(e.made_of) for e in events])
     if any(e.origin is not None for e in events):
         arrays["origin"] = pa.array([e.origin for e in events], pa.string())
     return to_blob(packed(pa.table(arrays)))

@@ -39,6 +39,7 @@ from headgate.model.changes import (
     RetireType,
     Revoke,
     SetAttribute,
+    SetDeclassified,
     SetEventPolicy,
     SetPolicyRule,
     SetPrivate,
@@ -71,7 +72,7 @@ from headgate.model.expressions import (
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.rolefiles import EventPolicy
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.model.types import CONTRIBUTORS, EventType, Times
+from headgate.model.types import CONTRIBUTORS, DECLASSIFIED, EventType, Times
 from headgate.model.values import Kind, Value, plain
 from headgate.roles.requests.transition import next_state
 from strategies import policies
@@ -339,8 +340,14 @@ def _event_type(
         own["x"] = pick(draw, KINDS)
     if len(inherited) < 30 and draw(whole(0, 11)) == 0:
         own.update({f"w{number}_{n}": KINDS[(n * 7 + n // 5) % 6] for n in range(draw(whole(70, 130)))})
-    times, derived = pick(draw, TIMES), pick(draw, (None,) * 7 + (CONTRIBUTORS,))
-    return EventType(name, pick(draw, [*principals, ADMINISTRATOR]), own, parent, times=times, derived=derived)
+    times, derived = pick(draw, TIMES), pick(draw, (None,) * 7 + (CONTRIBUTORS, DECLASSIFIED))
+    released = frozenset(t.name for t in types if t.derived and draw(st.booleans()))
+    return EventType(
+        *(name, pick(draw, [*principals, ADMINISTRATOR]), own, parent),
+        times=times,
+        derived=derived,
+        declassified_for=released,
+    )
 
 
 @st.composite
@@ -863,6 +870,7 @@ def _known(draft: Draft, names: Names, type_name: str) -> dict[str, object]:
 @st.composite
 def _change(draw: st.DrawFn, names: Names) -> Change:
     makers = ["rule", "rule", "unrule", "subscribe", "subscribe", "unsubscribe", "attribute", "grow", "retire", "limit"]
+    makers += ["declassify"]
     makers += ["identify", "identify", "take back"]
     if not names.prefix:  # stories that share a ledger share the attributes of subjects
         makers += ["private", "public"]
@@ -894,6 +902,9 @@ def _change(draw: st.DrawFn, names: Names) -> Change:
             return DeclareType(replace(old, attributes={**old.attributes, **dict(gained)}))
         case "retire":
             return RetireType(pick(draw, names.types).name)
+        case "declassify":
+            made = pick(draw, [one for one in names.types if one.derived] or names.types).name
+            return SetDeclassified(pick(draw, names.types).name, made, draw(st.booleans()))
         case "limit":
             return draw(_limit(names))
         case "grant":
@@ -949,9 +960,10 @@ def _publish(draw: st.DrawFn, names: Names, number: int) -> Publish:
         requires, origin = draw(_required(names, 3)), pick(draw, (None, *ORIGINS))
         stated = draw(_STATED)
         readers = None if draw(whole(0, 3)) else tuple(sorted(draw(st.sets(st.sampled_from(names.principals)))))
-        drafts.append(
-            Draft(id, publisher, type_name, sent, requires=requires, origin=origin, time=stated, readers=readers)
-        )
+        looked_at = tuple(sorted(draw(st.sets(st.sampled_from([one.name for one in names.types]), max_size=2))))
+        made_of = looked_at if draw(whole(0, 3)) else None
+        one = Draft(id, publisher, type_name, sent, requires=requires, origin=origin, time=stated)
+        drafts.append(replace(one, readers=readers, made_of=made_of))
     time = draw(st.one_of(*[st.sampled_from(COMMON[Kind.TIMESTAMP])] * 3, _POOLED[Kind.TIMESTAMP]))
     assert isinstance(time, datetime)
     return Publish(pick(draw, names.streams), time, tuple(drafts), draw(st.booleans()))

@@ -16,7 +16,7 @@ from typing import Final
 from headgate.analysis.entry_conditions import SubscribeEntry, may_hold, subscribe_entry, without_others
 from headgate.analysis.profiles import Profile, Profiles, without_memberships
 from headgate.decide.normal import bind
-from headgate.decide.publish import condition_on_sent
+from headgate.decide.publish import condition_on_sent, still_classified
 from headgate.decide.views import covered, entries, may_connect, named_type
 from headgate.model import expressions as tree
 from headgate.model.expressions import TRUE, Condition, Constant, IsNull, Not, Predicate, RoleRef, all_of, any_of, atoms
@@ -45,6 +45,7 @@ class Concern(Enum):
     UNATTESTED = "unattested"
     NOTHING_OF_IT = "nothing-of-it"
     MORE_READERS = "more-readers"
+    NOT_DECLASSIFIED = "not-declassified"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +100,13 @@ def advise(state: State) -> list[Advice]:
 def more_readers(state: State) -> Iterator[Advice]:
     """Types that detections publish, and principals that may read them, but not all that they are made of.
 
-    Types that are for those who could read what they rest on are not told of.
+    Types that are for those who could read what they rest on are not told of, nor what was declassified for a type.
     """
     sources: dict[str, set[str]] = {}
     for one in state.subscriptions.values():
         made = None if one.detection is None else one.detection.publishes
         if made is not None and not state.types.is_for_readers(made):
-            sources.setdefault(made, set()).update(one.types)
+            sources.setdefault(made, set()).update(still_classified(state.types, one.types, made))
     for made, looked_at in sources.items():
         names = tuple(
             name
@@ -114,6 +115,16 @@ def more_readers(state: State) -> Iterator[Advice]:
         )
         if names:
             yield Advice(Concern.MORE_READERS, names, type=made)
+
+
+def not_declassified(state: State) -> Iterator[Advice]:
+    """Types that detections publish, with what they are made of and what is not declassified for them, as they ask."""
+    for one in state.subscriptions.values():
+        made = None if one.detection is None else one.detection.publishes
+        if made is not None and state.types.is_of_declassified(made):
+            names = tuple(still_classified(state.types, one.types, made))
+            if names:
+                yield Advice(Concern.NOT_DECLASSIFIED, names, type=made)
 
 
 def _may_read(state: State, principal: str, type_name: str) -> bool:

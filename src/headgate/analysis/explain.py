@@ -198,6 +198,15 @@ class Unmet:
 
 
 @dataclass(frozen=True, slots=True)
+class Declassified:
+    """A type that an event is made of, and by which type, it or one above it, and whose, it is declassified for it."""
+
+    type: str
+    by: str
+    owner: str
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionExplanation:
     """What became of a subscription: its standing, and its filter over the view. `hidden`: what it cannot see.
 
@@ -254,6 +263,8 @@ class Explanation:
     unmet: tuple[Unmet, ...] = ()
     counted: tuple[str, ...] | None = None
     """The memberships that the subscription counts for event policy; None: all that its principal holds."""
+    declassified: tuple[Declassified, ...] = ()
+    """What the event is made of and may be by the word of its owners, as it was at the event's version (D17)."""
 
 
 # -- explaining -----------------------------------------------------------------------------------------------
@@ -406,6 +417,7 @@ def _answer(
         tuple(need for v in views for need in _needed(v, at.type)),
         tuple(_unmet_by(question.principal, at, books.states(at.version))) if full else (),
         grounds.counted,
+        tuple(_declassified(event, books.states(event.version))),
     )
     return _without_private(answer, books.now.private_to(question.asker))
 
@@ -443,6 +455,13 @@ def _unmet_by(principal: str, event: Event, state: State) -> Iterator[Unmet]:
         yield Unmet(Demand.READERS, TRUE)
     yield from _unmet(Demand.EVENT, event.requires, attributes, event, full=True)
     yield from _unmet(Demand.POLICY_RULE, state.policy_rules.get(event.publisher), attributes, event, full=True)
+
+
+def _declassified(event: Event, state: State) -> Iterator[Declassified]:
+    for name in event.made_of or ():
+        by = state.types.declassified(name, event.type)
+        if by is not None:
+            yield Declassified(name, by.name, by.owner)
 
 
 def _unmet(

@@ -200,7 +200,7 @@ def exact_syntax(node: object) -> object:
 
 
 def _shape(one: EventType) -> tuple[object, ...]:
-    return one.owner, one.parent, one.key, one.times, one.derived, dict(one.attributes)
+    return one.owner, one.parent, one.key, one.times, one.derived, one.declassified_for, dict(one.attributes)
 
 
 def _attributes(state: State, name: str) -> dict[str, Exact]:
@@ -450,10 +450,7 @@ class _Work:
     def _types(self) -> Iterator[Change]:
         for name, one in self.wanted.types.items():  # parents come first
             if name not in self.now.types or _shape(self.now.types[name]) != _shape(one):
-                declared = EventType(
-                    name, one.owner, one.attributes, one.parent, one.key, times=one.times, derived=one.derived
-                )
-                yield changes.DeclareType(declared)
+                yield changes.DeclareType(replace(one, bits={}, since={}))
 
 
 def _those_asked_first(rolefiles: Mapping[str, Rolefile]) -> list[str]:

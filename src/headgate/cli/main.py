@@ -110,7 +110,9 @@ GROUPS = {
     ),
     "detect": Later("events.detect:app", "Detect composite events, check them, and see how they are evaluated."),
     "acl": Later("policy.acl:app", "Turn access control lists into rules and back, and see what a list gives."),
-    "type": Later("statements.typedef:app", "Sign event types as their owner, and verify signed ones."),
+    "type": Later(
+        "statements.typedef:app", "Sign event types as their owner, verify signed ones, and declassify them."
+    ),
 }
 """Commands that have commands of their own."""
 

@@ -200,15 +200,19 @@ class Client:
         lateness: float | None = None,
         ahead: float | None = None,
         clock_error: float | None = None,
+        derived: str | None = None,
+        declassified_for: Sequence[str] = (),
     ) -> wire.TypeAnswer:
         """Declare an event type, or a new version of it with more attributes.
 
         With `times="publisher"` its events come with the time at which they occurred; `lateness`, `ahead` and
-        `clock_error` are seconds.
+        `clock_error` are seconds. Detections alone make its events where it is `derived`, `"contributors"` for those
+        who could read what they rest on, `"declassified"` of types that are `declassified_for` it.
         """
         kinds = {a: kind.value if isinstance(kind, Kind) else kind for a, kind in attributes.items()}
         body: dict[str, Any] = {"attributes": kinds, "extends": extends, "key": list(key), "owner": owner}
         body |= {"times": times, "lateness": lateness, "ahead": ahead, "clock_error": clock_error}
+        body |= {"derived": derived, "declassified_for": list(declassified_for)}
         return await self._session.ask(wire.TypeAnswer, "PUT", "/v1/types", name, body=body)
 
     async def declare_signed_type(self, statement: str) -> wire.TypeAnswer:
@@ -219,6 +223,14 @@ class Client:
     async def retire_type(self, name: str) -> None:
         """Remove an event type, with the rules, subscriptions and advertisements that name it."""
         await self._session.request("DELETE", "/v1/types", name)
+
+    async def declassify(self, name: str, derived: str) -> wire.TypeAnswer:
+        """Let events of a derived type be made of a type that one governs, whoever may read those."""
+        return await self._session.ask(wire.TypeAnswer, "PUT", "/v1/types", name, "declassified", derived)
+
+    async def reclassify(self, name: str, derived: str) -> None:
+        """Take that back, for events that are still to come."""
+        await self._session.request("DELETE", "/v1/types", name, "declassified", derived)
 
     # -- publishing -------------------------------------------------------------------------------------------
 

@@ -383,6 +383,8 @@ class Client(Wrapper[aio.Client]):
     declare_type = waited(aio.Client.declare_type)
     declare_signed_type = waited(aio.Client.declare_signed_type)
     retire_type = waited(aio.Client.retire_type)
+    declassify = waited(aio.Client.declassify)
+    reclassify = waited(aio.Client.reclassify)
     publish = waited(aio.Client.publish)
     heartbeat = waited(aio.Client.heartbeat)
     publish_many = waited(aio.Client.publish_many)

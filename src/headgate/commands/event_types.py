@@ -5,7 +5,8 @@ no version. A signed definition is taken up only if it verifies by itself, from 
 and nothing that it rests on was revoked or is unknown here. It belongs to whoever has its owner's key; a key that
 nobody has becomes a principal, named by it, in the same batch. A name that a type of another owner has is taken.
 Parents that are not here come with it. A type that was retired comes back only by its owner in person, by the
-administrator, or by a definition that was signed since. The text is kept, and given back while the type is as it says.
+administrator, or by a definition that was signed since; the same goes for what it is declassified for. The text is
+kept, and given back while the type is as it says.
 """
 
 from __future__ import annotations
@@ -18,7 +19,16 @@ from headgate.authority.statement_state import StatementState
 from headgate.commands.commit import LedgerAccess
 from headgate.commands.statements import Authority
 from headgate.model.authority import ANY, Certificate
-from headgate.model.changes import Advertise, Change, DeclarePrincipal, DeclareType, RetireType, SetKey, Unadvertise
+from headgate.model.changes import (
+    Advertise,
+    Change,
+    DeclarePrincipal,
+    DeclareType,
+    RetireType,
+    SetDeclassified,
+    SetKey,
+    Unadvertise,
+)
 from headgate.model.errors import (
     AlreadyExists,
     BadDefinition,
@@ -27,6 +37,7 @@ from headgate.model.errors import (
     HeadgateError,
     NotFound,
     Revoked,
+    UnknownType,
 )
 from headgate.model.state import State
 from headgate.model.types import EventType
@@ -65,8 +76,7 @@ class SignedTypes:
         except HeadgateError:
             return None
         parent = None if signed.parent is None else signed.parent.value.name
-        owner = StatementState(state).principal_of(signed.owner)
-        written = EventType(signed.name, owner, dict(signed.attributes), parent, signed.key, times=signed.times)
+        written = _event_type(signed, StatementState(state).principal_of(signed.owner), parent)
         return text if _said_by(state.types[name]) == _said_by(written) else None
 
     def _verified(self, state: State, name: str, text: str, now: datetime) -> SignedType:
@@ -101,20 +111,22 @@ class SignedTypes:
                 self.authority.check_room(state, len(declared))
                 yield DeclarePrincipal(owner)
                 yield SetKey(owner, owner)
-            new = _event_type(definition, owner)
+            new = _event_type(definition, owner, None if definition.parent is None else definition.parent.name)
+            _check_whose(definition, state)
             old = state.types.every.get(definition.name)
             if old is None or _is_news(old, new, ancestor=definition is not leaf):
-                if old is not None and old.retired and by not in (old.owner, state.administrator):
-                    self._check_since(definition, signed[definition.digest])
+                again = old is not None and (old.retired or old.declassified_for != new.declassified_for)
+                if old is not None and again and by not in (old.owner, state.administrator):
+                    self._check_since(definition, signed[definition.digest], "retired" if old.retired else "classified")
                 yield DeclareType(new)
 
-    def _check_since(self, definition: SignedType, signed: datetime) -> None:
-        """Refuse a definition from before its type was retired: whoever has kept it may show it."""
-        retired = self.authority.domain.ledger.type_since(definition.name)
-        if retired is None or signed <= retired:
+    def _check_since(self, definition: SignedType, signed: datetime, became: str) -> None:
+        """Refuse a definition from before its type was retired, or (de)classified: whoever has kept it may show it."""
+        since = self.authority.domain.ledger.type_since(definition.name)
+        if since is None or signed <= since:
             raise BadStatement(
-                f"the type `{brief(definition.name)}` was retired after this definition was signed",
-                reason="retired",
+                f"the type `{brief(definition.name)}` was {became} after this definition was signed",
+                reason=became,
                 remedy="let its owner declare it again, or sign it anew",
             )
 
@@ -149,9 +161,24 @@ def _from_the_root(found: SignedType) -> list[SignedType]:
     return line[::-1]
 
 
-def _event_type(one: SignedType, owner: str) -> EventType:
-    parent = None if one.parent is None else one.parent.name
-    return EventType(one.name, owner, dict(one.attributes), parent, one.key, times=one.times)
+def _event_type(one: SignedType | Definition, owner: str, parent: str | None) -> EventType:
+    released = frozenset(name for _, name in one.declassified_for)
+    return EventType(
+        *(one.name, owner, dict(one.attributes), parent, one.key),
+        times=one.times,
+        derived=one.derived,
+        declassified_for=released,
+    )
+
+
+def _check_whose(one: SignedType, state: State) -> None:
+    """Refuse a definition that is declassified for a type that is not here, or is another owner's here."""
+    for key, name in sorted(one.declassified_for):
+        if name not in state.types or state.types[name].owner != StatementState(state).principal_of(key):
+            raise UnknownType(
+                f"`{one.name}` is declassified for `{brief(name)}` of `{key}`, which is not here",
+                remedy="declare that type first",
+            )
 
 
 def _is_news(old: EventType, new: EventType, *, ancestor: bool) -> bool:
@@ -176,12 +203,27 @@ def declare(ledger: LedgerAccess, principal: str, new: EventType) -> bool:
 
 
 def _said_by(one: EventType) -> tuple[object, ...]:
-    return one.owner, dict(one.attributes), one.parent, one.key, one.times
+    return one.owner, dict(one.attributes), one.parent, one.key, one.times, one.derived, one.declassified_for
 
 
 def retire(ledger: LedgerAccess, principal: str, name: str) -> None:
     """Remove a type."""
     ledger.change(principal, [RetireType(ledger.state.types[name].name)])
+
+
+def declassify(ledger: LedgerAccess, principal: str, name: str, derived: str) -> bool:
+    """Let a derived type be made of a type, whoever may read the derived one; is that new?"""
+    is_new = derived not in ledger.state.types[name].declassified_for
+    if is_new:
+        ledger.change(principal, [SetDeclassified(name, derived)])
+    return is_new
+
+
+def reclassify(ledger: LedgerAccess, principal: str, name: str, derived: str) -> None:
+    """Let a derived type be made of a type no more."""
+    if derived not in ledger.state.types[name].declassified_for:
+        raise NotFound(f"`{name}` is not declassified for `{brief(derived)}`")
+    ledger.change(principal, [SetDeclassified(name, derived, declassified=False)])
 
 
 def advertised(ledger: LedgerAccess, principal: str) -> list[str]:

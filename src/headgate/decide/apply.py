@@ -100,6 +100,8 @@ class _Work:
                 self._apply(change)
         after = self._freeze(version=self.before.version + 1)
         check_new_names(self.before, after, self.new_names)
+        if self.types is not self.before.types:
+            self._check_declassified()
         return after
 
     def _freeze(self, **more: Any) -> State:
@@ -121,6 +123,9 @@ class _Work:
                 self._declare_type(new)
             case changes.RetireType(name):
                 self._retire_type(name)
+            case changes.SetDeclassified(name, derived, is_declassified):
+                self._govern(name)
+                self.types = self.types.declassify(name, derived, is_declassified)
             case changes.RemovePrincipal(name):
                 self._administer("principal", name)
                 self._remove_principal(name)
@@ -465,10 +470,21 @@ class _Work:
                 f"a rule that covers `{name}` does not fit its attributes", remedy="ask the administrator which one"
             ) from None
 
-    def _retire_type(self, name: str) -> None:
+    def _check_declassified(self) -> None:
+        """Refuse types that are declassified for one that is not there: whoever declares it first would have it."""
+        for name, one in self.types.every.items():
+            old = self.before.types.every.get(name)
+            if one is not old:
+                for derived in sorted(one.declassified_for - (frozenset() if old is None else old.declassified_for)):
+                    self.types[derived]
+
+    def _govern(self, name: str) -> None:
         self.types[name]
         if not governs(self._freeze(), self.author, name):
             raise GovernDenied(f"`{self.author}` does not govern `{name}`")
+
+    def _retire_type(self, name: str) -> None:
+        self._govern(name)
         self.types = self.types.retire(name)
         self._end_rules(lambda rule: rule.type == name)
         kept = tuple(one for one in self.roles.policy.entries if one.event.type != name)

@@ -169,7 +169,8 @@ def derived_event(
     type = one.detection.publishes
     declared = types.attributes(type) if type in types else bindings
     values = {name: bindings[name] for name in declared if name in bindings}
-    return Draft(derived_id(one, signal), one.principal, type, values, time=time, contributors=contributors)
+    id = derived_id(one, signal)
+    return Draft(id, one.principal, type, values, time=time, contributors=contributors, made_of=one.types)
 
 
 def derived_row(row: Related, bindings: Mapping[str, Value]) -> AddRow:

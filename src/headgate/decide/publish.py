@@ -9,7 +9,7 @@ it, counts where its type takes times from publishers, and is not looked at wher
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
@@ -22,7 +22,7 @@ from headgate.model.events import Draft, Event
 from headgate.model.expressions import TRUE, Condition
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.state import State
-from headgate.model.types import OWN_TYPES, Times
+from headgate.model.types import OWN_TYPES, Catalog, Times
 from headgate.model.values import Kind, Value, brief, conform
 
 PolicyRuleCheck: TypeAlias = Callable[[State, str, Condition | None], None]
@@ -55,9 +55,11 @@ def admit(
     stated = stated_time(draft.time) if times.stated else None
     if draft.requires is not None:
         check_requirement(draft.requires, state.private_to(draft.publisher))
-    for_readers = state.types.is_for_readers(draft.type)
+    for_readers, of_declassified = state.types.is_for_readers(draft.type), state.types.is_of_declassified(draft.type)
     if for_readers and draft.readers is None:
         raise made_by_hand(draft.type)
+    if of_declassified:
+        check_declassified(state.types, draft.made_of, draft.type)
     sent = Event(
         draft.id,
         draft.publisher,
@@ -72,6 +74,7 @@ def admit(
         stated=stated,
         contributors=draft.contributors,
         readers=draft.readers if for_readers else None,
+        made_of=draft.made_of if of_declassified else None,
     )
     subject = state.principals.get(draft.publisher, {})
     world = World(state, subject, predicates, origin=draft.origin)
@@ -90,6 +93,25 @@ def made_by_hand(type_name: str) -> PublishDenied:
         f"a `{type_name}` is for those who could read what it rests on, and this rests on nothing known",
         remedy="let a detection publish it, or publish another type",
     )
+
+
+def check_declassified(types: Catalog, made_of: Sequence[str] | None, derived: str) -> None:
+    """Refuse an event unless all types that it is made of are declassified for its own (D17)."""
+    if made_of is None:
+        raise PublishDenied(
+            f"a `{derived}` is made of types that are declassified for it, and this is made of nothing known",
+            remedy="let a detection publish it, or publish another type",
+        )
+    for name in still_classified(types, made_of, derived):
+        raise PublishDenied(
+            f"it is made of `{name}`, which is not declassified for `{derived}`",
+            remedy=f"ask its owner, `{types.every[name].owner}`, to declassify it",
+        )
+
+
+def still_classified(types: Catalog, made_of: Iterable[str], derived: str) -> Iterator[str]:
+    """The types of these that are not declassified for a derived one, nor any type above them."""
+    return (name for name in made_of if types.declassified(name, derived) is None)
 
 
 def stated_time(raw: object) -> datetime | None:

@@ -32,7 +32,7 @@ from headgate.model.changes import RegisterPredicate, Row
 from headgate.model.expressions import Condition, Related, Term
 from headgate.model.rights import Detection, Effect, Rule, Source, Subscription
 from headgate.model.state import State
-from headgate.model.types import Catalog, EventType, Times
+from headgate.model.types import CONTRIBUTORS, DECLASSIFIED, Catalog, EventType, Times
 from headgate.model.values import Kind, brief
 
 # -- types ------------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ TYPE: Final = codec.packed(
     EventType,
     "name",
     "definition",
-    "owner parent key attributes bits since retired times derived",
+    "owner parent key attributes bits since retired times derived declassified_for",
     attributes=RowForm(
         lambda kinds: [[name, kind.value] for name, kind in kinds.items()],
         lambda data: {name: Kind(kind) for name, kind in data},
@@ -55,6 +55,11 @@ TYPE: Final = codec.packed(
     derived=RowForm(
         lambda derived: {} if derived is None else {"derived": derived}, lambda data: data.get("derived"), inline=True
     ),
+    declassified_for=RowForm(
+        lambda names: {"declassified_for": sorted(names)} if names else {},
+        lambda data: frozenset(data.get("declassified_for", ())),
+        inline=True,
+    ),
 )
 
 
@@ -64,6 +69,12 @@ def _read_types(state: State, rows: Rows) -> State:
         with codec.decoding("type", row["name"]):
             catalog = catalog.declare(TYPE.load(row))
     return replace(state, types=catalog)
+
+
+_DERIVED: Final = {
+    CONTRIBUTORS: "derived, for readers of its contributors",
+    DECLASSIFIED: "derived, of types that are declassified for it",
+}
 
 
 def _type_text(new: EventType) -> str:
@@ -78,7 +89,9 @@ def _type_text(new: EventType) -> str:
     if new.times is not None:
         parts += [f"{name.replace('_', ' ')} {value}" for name, value in new.times.as_said().items()]
     if new.derived is not None:
-        parts.append(f"derived, for readers of its {new.derived}")
+        parts.append(_DERIVED[new.derived])
+    if new.declassified_for:
+        parts.append("declassified for " + ", ".join(f"`{name}`" for name in sorted(new.declassified_for)))
     if new.retired:
         parts.append("removed")
     return "; ".join(parts)

@@ -192,6 +192,15 @@ class Unsubscribe:
 
 
 @dataclass(frozen=True, slots=True)
+class SetDeclassified:
+    """A type is declassified for events of a derived type from now on (`declassified`), or no longer (D17)."""
+
+    type: str
+    derived: str
+    declassified: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Advertise:
     """A principal says that it will publish a type."""
 
@@ -518,10 +527,10 @@ AuthorityChange: TypeAlias = (
 """What statements and those who are trusted to make them bring about; the domain takes it up."""
 
 PolicyChange: TypeAlias = (
-    DeclareType | RetireType | DeclarePrincipal | RemovePrincipal | SetKey | SetConnect | SetNames | DeclareGroup |
-    RemoveGroup | DeclareRelation | RemoveRelation | SetOpen | SetPrivate | AddMember | RemoveMember | AddRow |
-    RemoveRow | SetAttribute | AddRule | RemoveRule | Subscribe | Unsubscribe | Advertise | Unadvertise | Withdraw |
-    RegisterPredicate | RemovePredicate
+    DeclareType | RetireType | SetDeclassified | DeclarePrincipal | RemovePrincipal | SetKey | SetConnect | SetNames |
+    DeclareGroup | RemoveGroup | DeclareRelation | RemoveRelation | SetOpen | SetPrivate | AddMember | RemoveMember |
+    AddRow | RemoveRow | SetAttribute | AddRule | RemoveRule | Subscribe | Unsubscribe | Advertise | Unadvertise |
+    Withdraw | RegisterPredicate | RemovePredicate
 )  # fmt: skip
 """What the domain's authors, subscribers and publishers say."""
 

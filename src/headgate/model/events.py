@@ -45,6 +45,8 @@ class Draft:
     """What it rests on, where a detection publishes it; nobody else states that."""
     readers: tuple[str, ...] | None = None
     """Who could read all of that, where the type is for those alone; likewise."""
+    made_of: tuple[str, ...] | None = None
+    """The types that the detection looks at; likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class Event:
     """What it rests on, where a detection published it."""
     readers: tuple[str, ...] | None = None
     """Who could read all of that, each at the version of what it rests on, where the type is for those alone (D16)."""
+    made_of: tuple[str, ...] | None = None
+    """The types that the detection looks at which published it, where they must be declassified for it (D17)."""
 
     @property
     def occurred(self) -> datetime:

@@ -10,6 +10,7 @@ MAX_CONTRIBUTORS = 1_000  # events that are recorded as having led to one signal
 MAX_RESERVED_EVENTS = 1_000_000  # events of the log that a reservation keeps from being trimmed
 MAX_REPLAYED = 50_000  # events and promises that a gateway goes through to say where a detection stands
 MAX_READERS = 10_000  # principals that could read what a derived event rests on, where it is for those alone
+MAX_DECLASSIFIED = 1_000  # types for which one type is declassified
 MAX_DELAY_SECONDS = 1_000_000_000  # that a composite event may wait before it takes something for absent
 MAX_COMPOSITE_PARTS = 1_000  # templates and operators of one composite event
 # Characters of all conditions, rolefiles and other expressions in one request to a gateway:

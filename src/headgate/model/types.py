@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from headgate.model.errors import BadDefinition, UnknownType
-from headgate.model.limits import MAX_ATTRIBUTES, MAX_NAME_CHARS, MAX_TIME_SECONDS
+from headgate.model.limits import MAX_ATTRIBUTES, MAX_DECLASSIFIED, MAX_NAME_CHARS, MAX_TIME_SECONDS
 from headgate.model.values import Kind, brief
 
 OWN_TYPES: Final = "headgate.roles."
@@ -124,6 +124,8 @@ class Times:
 
 CONTRIBUTORS: Final = "contributors"
 """What a type says whose events detections make, for those who could read what they are made of."""
+DECLASSIFIED: Final = "declassified"
+"""What a type says whose events detections make, only of types that their owners declassified for it."""
 
 BY_GATEWAY: Final = Times()
 """What holds of a type that says nothing of times, and has no parent that does."""
@@ -164,14 +166,24 @@ class EventType:
     times: Times | None = None
     """Whose word is taken on when its events occurred; None is as its parent has it."""
     derived: str | None = None
-    """`CONTRIBUTORS` if only those receive its events, and those of its subtypes, who could read what they rest on."""
+    """`CONTRIBUTORS` if only those receive its events, and those of its subtypes, who could read what they rest on;
+    `DECLASSIFIED` if detections make them only of types that are declassified for it."""
+    declassified_for: frozenset[str] = frozenset()
+    """The types for which it, with its subtypes, is declassified: who may read their events, may learn of its own."""
 
     def __post_init__(self) -> None:
         check_type_name(self.name)
-        if self.derived not in (None, CONTRIBUTORS):
+        if self.derived not in (None, CONTRIBUTORS, DECLASSIFIED):
             raise BadDefinition(
-                f"`derived` of `{self.name}` cannot be `{brief(self.derived)}`", remedy=f"write `{CONTRIBUTORS}`"
+                f"`derived` of `{self.name}` cannot be `{brief(self.derived)}`",
+                remedy=f"write `{CONTRIBUTORS}` or `{DECLASSIFIED}`",
             )
+        if len(self.declassified_for) > MAX_DECLASSIFIED:
+            raise BadDefinition(
+                f"`{self.name}` is declassified for more types than MAX_DECLASSIFIED ({MAX_DECLASSIFIED})"
+            )
+        for derived in self.declassified_for:
+            check_type_name(derived)
         for attribute in self.attributes:
             if attribute in _RESERVED or attribute.startswith(("@", "$")):
                 raise BadDefinition(f"`{brief(attribute)}` cannot name an attribute of `{self.name}`")
@@ -222,9 +234,9 @@ class Catalog(Mapping[str, EventType]):
                 f"a new version of `{new.name}` cannot change its owner, parent or key", remedy="declare another type"
             )
         self._check_parent(new)
-        if old.derived is not None and new.derived is None:
+        if old.derived is not None and new.derived != old.derived:
             raise BadDefinition(
-                f"a new version of `{new.name}` is for more readers than could read what it is made of",
+                f"a new version of `{new.name}` could be for more readers than what it is made of was meant for",
                 remedy=f"keep `derived: {old.derived}`, or declare another type",
             )
         for attribute, kind in old.attributes.items():
@@ -343,7 +355,25 @@ class Catalog(Mapping[str, EventType]):
 
     def is_for_readers(self, name: str) -> bool:
         """Do only those receive events of a type who could read what they rest on?"""
-        return any(self.every[above].derived == CONTRIBUTORS for above in self.lineage(name))
+        return self._is_derived(name, CONTRIBUTORS)
+
+    def is_of_declassified(self, name: str) -> bool:
+        """Are events of a type made only of types that are declassified for it?"""
+        return self._is_derived(name, DECLASSIFIED)
+
+    def _is_derived(self, name: str, how: str) -> bool:
+        return any(self.every[above].derived == how for above in self.lineage(name))
+
+    def declassified(self, name: str, derived: str) -> EventType | None:
+        """The type, it or the nearest above it, that is declassified for events of a derived type; None if none is."""
+        line = (self.every[above] for above in self.lineage(name))
+        return next((one for one in line if derived in one.declassified_for), None)
+
+    def declassify(self, name: str, derived: str, is_declassified: bool) -> Catalog:
+        """A catalog in which a type is declassified for another one, or no longer."""
+        old, also = self[name], frozenset({self[derived].name} if is_declassified else {derived})
+        now = old.declassified_for | also if is_declassified else old.declassified_for - also
+        return self._with(replace(old, declassified_for=now))
 
     def lineage(self, name: str) -> tuple[str, ...]:
         """The type and its ancestors, itself first."""

@@ -223,7 +223,8 @@ class TypeRequest(Request):
     lateness: Seconds | None = None
     ahead: Seconds | None = None
     clock_error: Seconds | None = None
-    derived: Literal["contributors"] | None = None
+    derived: Literal["contributors", "declassified"] | None = None
+    declassified_for: Annotated[list[Name], Meta(max_length=limits.MAX_DECLASSIFIED)] = []
 
 
 class TypeAnswer(Answer):
@@ -243,6 +244,8 @@ class TypeAnswer(Answer):
     lateness: float | None = None
     ahead: float | None = None
     clock_error: float | None = None
+    derived: str | None = None
+    declassified_for: list[str] = []
 
 
 class TypesAnswer(Answer):
@@ -560,6 +563,7 @@ class DeclareTypeOp(BatchOp):
 
 
 RetireTypeOp = _same(ledger.RetireType, "An event type ends.")
+SetDeclassifiedOp = _same(ledger.SetDeclassified, "A type is declassified for events of a derived one, or no longer.")
 
 
 class DeclarePrincipalOp(BatchOp):

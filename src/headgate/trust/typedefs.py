@@ -12,7 +12,7 @@ The certificates come in order: the first from whoever allows it, the last to th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -23,9 +23,15 @@ from headgate.authority.chains import Same, reduce, rooted
 from headgate.model.authority import ANY, Authority, Certificate, NetworkAuthority, TypeAuthority
 from headgate.model.errors import BadDefinition
 from headgate.model.expressions import TRUE
-from headgate.model.limits import MAX_ATTRIBUTES, MAX_CHAIN_LENGTH, MAX_TYPE_DEPTH, MAX_TYPE_STATEMENT_BYTES
+from headgate.model.limits import (
+    MAX_ATTRIBUTES,
+    MAX_CHAIN_LENGTH,
+    MAX_DECLASSIFIED,
+    MAX_TYPE_DEPTH,
+    MAX_TYPE_STATEMENT_BYTES,
+)
 from headgate.model.rights import Action
-from headgate.model.types import EventType, Times, matches
+from headgate.model.types import CONTRIBUTORS, DECLASSIFIED, EventType, Times, matches
 from headgate.model.values import Kind, brief
 from headgate.trust import claims as claim
 from headgate.trust.certificates import CERTIFICATE
@@ -35,6 +41,7 @@ from headgate.trust.statements import Read, Signed, StatementKind, Verifier, che
 
 _KINDS: Final = {kind.value: kind for kind in Kind}
 _TIMES: Final = ("times", "lateness", "ahead", "clock_error")
+_DERIVED: Final = ("derived", "declassified_for")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +56,9 @@ class Definition:
     parent: Read[Definition] | None
     credentials: tuple[Read[Certificate], ...]
     times: Times | None = None
+    derived: str | None = None
+    declassified_for: frozenset[tuple[str, str]] = frozenset()
+    """The derived types for which it is declassified, each by its owner's key and its name."""
 
     @property
     def inherited(self) -> dict[str, Kind]:
@@ -68,6 +78,8 @@ class SignedType:
     digest: str
     chain: tuple[Certificate, ...]
     times: Times | None = None
+    derived: str | None = None
+    declassified_for: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
@@ -89,8 +101,13 @@ def issue_type(
     key: Sequence[str] = (),
     named_after: str | None = None,
     times: Times | None = None,
+    derived: str | None = None,
+    declassified_for: Collection[tuple[str, str]] = (),
 ) -> str:
-    """A signed definition; `parent` is the text of the parent's, `named_after` the key in the name if it rotated."""
+    """A signed definition; `parent` is the text of the parent's, `named_after` the key in the name if it rotated.
+
+    It is `declassified_for` derived types, each by its owner's key and its name.
+    """
     claims: dict[str, object] = {
         "name": f"{named_after or owner.public.did}/{name}",
         "attributes": {attribute: kind.value for attribute, kind in attributes.items()},
@@ -101,6 +118,10 @@ def issue_type(
         claims["key"] = list(key)
     if times is not None:
         claims |= {what: claim.value_to_json(said) for what, said in times.as_said().items()}
+    if derived is not None:
+        claims["derived"] = derived
+    if declassified_for:
+        claims["declassified_for"] = sorted(f"{whose}/{made}" for whose, made in declassified_for)
     if parent is not None:
         above = TYPE_DEFINITION.read(parent).value
         claims |= {"parent": f"{above.owner}/{above.name}", "parent_definition": parent}
@@ -170,6 +191,8 @@ def _judged(read: Read[Definition], ground: _Ground) -> SignedType:
         read.digest,
         chain,
         definition.times,
+        definition.derived,
+        definition.declassified_for,
     )
 
 
@@ -232,6 +255,8 @@ def _definition(signed: Signed, depth: int = MAX_TYPE_DEPTH) -> Definition:
         parent=_parent(claims, depth),
         credentials=tuple(CERTIFICATE.read(claim.text(one, "credentials")) for one in credentials),
         times=_times(claims),
+        derived=_derived(claims),
+        declassified_for=_declassified_for(claims),
     )
     _check_shape(definition)
     return definition
@@ -240,7 +265,7 @@ def _definition(signed: Signed, depth: int = MAX_TYPE_DEPTH) -> Definition:
 TYPE_DEFINITION: Final = StatementKind(
     "hg-type+jwt",
     frozenset({"iss", "name", "attributes", "iat", "credentials"}),
-    frozenset({"key", "parent", "parent_definition", *_TIMES}),
+    frozenset({"key", "parent", "parent_definition", *_DERIVED, *_TIMES}),
     MAX_TYPE_STATEMENT_BYTES,
     made_of=_definition,
 )
@@ -267,6 +292,26 @@ def _times(claims: Mapping[str, Any]) -> Times | None:
         return Times.said(*(claim.value_of(claims[what], what) if what in claims else None for what in _TIMES))
     except BadDefinition as error:
         raise bad("bad-claim", error.message, error.remedy) from None
+
+
+def _derived(claims: Mapping[str, Any]) -> str | None:
+    said = claim.text(claims["derived"], "derived") if "derived" in claims else None
+    if said not in (None, CONTRIBUTORS, DECLASSIFIED):
+        raise bad("bad-claim", f"`derived` cannot be `{brief(said)}`", f"write `{CONTRIBUTORS}` or `{DECLASSIFIED}`")
+    return said
+
+
+def _declassified_for(claims: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
+    if "declassified_for" not in claims:
+        return frozenset()
+    return frozenset(claim.distinct(claims["declassified_for"], "declassified_for", 1, MAX_DECLASSIFIED, _whose_type))
+
+
+def _whose_type(given: object, what: str) -> tuple[str, str]:
+    owner, name = claim.owned(given, what)
+    if owner is None:
+        raise bad("bad-name", f"`{brief(name)}` does not say whose it is", "write `did:key:.../dotted.name`")
+    return owner, claim.type_name(name)
 
 
 def _parent(claims: Mapping[str, Any], depth: int) -> Read[Definition] | None:

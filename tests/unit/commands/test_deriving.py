@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headgate.analysis.explain import Declassified, Question
 from headgate.commands.deriving import Deriver, begin_publishing
+from headgate.commands.explaining import explain
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.commands.publishing.stream_writer import CLOCK, StreamWriter
 from headgate.decide.deliver import decide
@@ -22,7 +24,7 @@ from headgate.model.errors import BadDefinition, LimitReached, PublishDenied, St
 from headgate.model.events import Draft, Event
 from headgate.model.rights import Action, Detection, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR
-from headgate.model.types import CONTRIBUTORS, SIGNAL, EventType, Times
+from headgate.model.types import CONTRIBUTORS, DECLASSIFIED, SIGNAL, EventType, Times
 from headgate.model.values import Kind, micros, moment
 from headgate.node.derived_progress import DerivedProgress, derived_through, refused_signals
 from headgate.node.domain import Domain, Follower
@@ -276,3 +278,42 @@ def test_a_type_may_be_for_those_who_could_read_what_its_events_rest_on(domain: 
         publisher.publish(Draft("hand", "svc", "t.B", {"x": "v"}, time=NOON + SECOND))
     with pytest.raises(BadDefinition, match="more readers"):
         domain.commit(Batch(ADMINISTRATOR, (c.DeclareType(EventType("t.B", "svc", {"x": Kind.STRING}, times=STATED)),)))
+
+
+def test_owners_declassify_what_derived_events_are_made_of_and_take_it_back(domain: Domain, open_deriver: Open) -> None:
+    reads = frozenset({Action.SUBSCRIBE})
+    domain.commit(
+        Batch(
+            ADMINISTRATOR,
+            (
+                c.DeclarePrincipal("reader"),
+                c.DeclareType(EventType("t.B", "svc", {"x": Kind.STRING}, times=STATED, derived=DECLASSIFIED)),
+                c.AddRule(Rule("reads", "reader", reads, "t.B")),
+            ),
+        )
+    )
+    owner = domain.ledger.state().types["t.A"].owner
+    number, deriver = detect(domain), open_deriver()
+
+    def after(at: int, *changes: c.Change) -> list[str]:
+        domain.commit(Batch(owner, changes))
+        write_signals(domain, [signal(number, at)])
+        deriver.round()
+        return [str(one.values["x"]) for one in derived(domain)]
+
+    assert after(1) == []
+    assert after(2, c.SetDeclassified("t.A", "t.B")) == ["v2"]
+    assert after(3, c.SetDeclassified("t.A", "t.B", False)) == ["v2"]
+    (refused,) = refused_signals(domain.paths.directory)
+    assert (refused.count, refused.code) == (2, PublishDenied.code)
+    assert refused.message == "it is made of `t.A`, which is not declassified for `t.B`"
+    (event,) = derived(domain)
+    assert event.made_of == ("t.A",)
+    for asker in ("reader", "svc"):
+        answer, _ = explain(domain, Question(asker, "reader", event.id))
+        assert answer.declassified == (Declassified("t.A", "t.A", owner),)
+    with pytest.raises(PublishDenied, match="made of nothing known"):
+        LocalPublisher(domain).publish(Draft("hand", "svc", "t.B", {"x": "v"}, time=NOON + SECOND))
+    bounded = EventType("t.B", "svc", {"x": Kind.STRING}, times=STATED, derived=CONTRIBUTORS)
+    with pytest.raises(BadDefinition, match="more readers"):
+        domain.commit(Batch(ADMINISTRATOR, (c.DeclareType(bounded),)))

@@ -4,9 +4,10 @@ import itertools
 
 import pytest
 
-from headgate.analysis.advice import Advice, Concern, more_readers
+from headgate.analysis.advice import Advice, Concern, more_readers, not_declassified
 from headgate.decide.apply import apply
 from headgate.decide.derived import derived_event, derived_id, derived_row
+from headgate.decide.publish import admit
 from headgate.lang.composite import parse_composite, parse_row
 from headgate.model import changes as c
 from headgate.model.changes import Batch, Change
@@ -22,7 +23,7 @@ from headgate.model.errors import (
 )
 from headgate.model.rights import Action, Detection, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR, State
-from headgate.model.types import CONTRIBUTORS, SIGNAL, EventType, Times
+from headgate.model.types import CONTRIBUTORS, DECLASSIFIED, SIGNAL, EventType, Times
 from headgate.model.values import EPOCH, Kind
 
 STATED = Times(stated=True)
@@ -186,3 +187,60 @@ def test_who_may_read_more_than_what_it_is_made_of_is_told() -> None:
     assert list(more_readers(made_it)) == [Advice(Concern.MORE_READERS, ("owner",), type="t.B")]
     bounded = c.DeclareType(EventType("t.B", "owner", {"x": Kind.STRING}, times=STATED, derived=CONTRIBUTORS))
     assert list(more_readers(apply(made_it, Batch(ADMINISTRATOR, (bounded,))))) == []
+
+
+DISCLOSES = EventType("t.D", "svc", {"x": Kind.STRING}, times=STATED, derived=DECLASSIFIED)
+
+
+def test_whoever_governs_a_type_declassifies_it_for_one_that_is_there() -> None:
+    state = began(c.DeclareType(DISCLOSES))
+    for author in ("owner", ADMINISTRATOR):
+        after = apply(state, Batch(author, (c.SetDeclassified("t.A", "t.D"),)))
+        assert after.types["t.A"].declassified_for == {"t.D"}
+        again = apply(after, Batch(author, (c.SetDeclassified("t.A", "t.D", False),)))
+        assert again.types == state.types
+    for author in ("svc", "bob"):  # that of the derived type discloses nothing of others
+        with pytest.raises(GovernDenied):
+            apply(state, Batch(author, (c.SetDeclassified("t.A", "t.D"),)))
+    for change in (c.SetDeclassified("t.A", "t.Missing"), c.SetDeclassified("t.Missing", "t.D")):
+        with pytest.raises(UnknownType):
+            apply(state, Batch(ADMINISTRATOR, (change,)))
+
+
+def test_a_declared_type_is_declassified_for_what_its_batch_declares() -> None:
+    late = EventType("t.New", "owner", {"x": Kind.STRING}, declassified_for=frozenset({"t.D"}))
+    both = c.DeclareType(late), c.DeclareType(DISCLOSES)
+    for order in (both, both[::-1]):
+        assert began(*order).types["t.New"].declassified_for == {"t.D"}
+    with pytest.raises(UnknownType):  # whoever declares it first would have it
+        began(both[0])
+
+
+def test_what_a_detection_looks_at_must_be_declassified_itself_or_by_what_is_above() -> None:
+    state = apply(
+        began(c.DeclareType(DISCLOSES), c.AddRule(Rule("d", "svc", frozenset({Action.PUBLISH}), "t.D"))),
+        Batch("svc", (made("$Below(x, n) - C(x)", "t.D"),)),
+    )
+    draft = derived_event(state.subscriptions["d"], "s", EPOCH, {"x": "v"}, (), state.types)
+    for change, left in (
+        (None, ("t.Below", "t.C")),
+        (c.SetDeclassified("t.A", "t.D"), ("t.C",)),
+        (c.SetDeclassified("t.C", "t.B"), ("t.C",)),
+        (c.SetDeclassified("t.C", "t.D"), ()),
+        (c.SetDeclassified("t.A", "t.D", False), ("t.Below",)),
+    ):
+        state = state if change is None else apply(state, Batch("owner", (change,)))
+        expected = [Advice(Concern.NOT_DECLASSIFIED, left, type="t.D")] if left else []
+        assert list(not_declassified(state)) == expected
+        if left:
+            with pytest.raises(PublishDenied, match=f"made of `{left[0]}`"):
+                admit(state, draft, now=EPOCH, predicates={})
+        else:
+            assert admit(state, draft, now=EPOCH, predicates={}).made_of == ("t.Below", "t.C")
+
+
+def test_what_owners_declassified_is_not_warned_of() -> None:
+    reads = c.AddRule(Rule("r", "bob", frozenset({Action.SUBSCRIBE}), "t.B"))
+    state = apply(began(reads), Batch("svc", (made("$A(x)", "t.B"),)))
+    assert list(more_readers(state)) == [Advice(Concern.MORE_READERS, ("bob",), type="t.B")]
+    assert list(more_readers(apply(state, Batch("owner", (c.SetDeclassified("t.A", "t.B"),))))) == []

@@ -36,6 +36,7 @@ from headgate.model.changes import (
     RetireType,
     SetAttribute,
     SetConnect,
+    SetDeclassified,
     SetKey,
     SetOpen,
     Subscribe,
@@ -153,6 +154,7 @@ def changes() -> st.SearchStrategy[Change]:
             ]
         ),
         st.builds(SetKey, st.sampled_from([*PRINCIPALS, ADMINISTRATOR]), st.none() | st.sampled_from(DIDS)),
+        st.builds(SetDeclassified, *[st.sampled_from(["t.Top", "t.Under", "a.Other"])] * 2, st.booleans()),
         st.builds(SetOpen, st.sampled_from(["g1", "g2", "R"]), st.booleans()),
         said.map(lambda pair: Advertise(*pair)),
         said.map(lambda pair: Unadvertise(*pair)),

@@ -39,6 +39,15 @@ def test_the_coordinating_domain_needs_nobody() -> None:
     assert list(found.attributes) == list(PLATE)
 
 
+def test_what_it_says_of_derived_events_is_signed() -> None:
+    released = [(did(MET), "uk.met.Convoy"), (did(TFL), "uk.tfl.Jam")]
+    text = issue_type(
+        PITO, name="uk.gov.pito.T", attributes={}, now=NOW, derived="contributors", declassified_for=released
+    )
+    found = verify(text)
+    assert (found.derived, found.declassified_for) == ("contributors", frozenset(released))
+
+
 def test_another_owner_installs_by_a_chain_from_there() -> None:
     chain = [give(PITO, MET, Action.INSTALL, delegate=True), give(MET, SMITH, Action.INSTALL)]
     text = issue_type(SMITH, name="uk.smith.T", attributes={}, credentials=chain, now=NOW)

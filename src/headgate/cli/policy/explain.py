@@ -92,6 +92,9 @@ def show_explanation(answer: ex.Explanation) -> None:
     for unmet in answer.unmet:
         out.print()
         _show_unmet(unmet, answer.principal)
+    for one in answer.declassified:
+        above = "" if one.by == one.type else f" by `{one.by}`"
+        say(f"made of `{one.type}`, declassified{above} for it by {one.owner}, at version {answer.event_version}")
     if answer.subscription is not None:
         out.print()
         _show_subscription(answer.subscription, answer)

@@ -18,7 +18,16 @@ from typing import Annotated, Final, Literal
 import typer
 from rich.text import Text
 
-from headgate.analysis.advice import Advice, Concern, advise, more_readers, nothing_of_it, unattested, valued
+from headgate.analysis.advice import (
+    Advice,
+    Concern,
+    advise,
+    more_readers,
+    not_declassified,
+    nothing_of_it,
+    unattested,
+    valued,
+)
 from headgate.analysis.effects import Affected, Gain, Turn, effects
 from headgate.analysis.plan import Plan
 from headgate.analysis.proofs import Fault, PolicyProofs, RuleFinding, Sight, can_see, check_policy, example_state
@@ -340,8 +349,9 @@ def check(
 
     In a domain with identity providers it also warns of every publisher that could publish without an identity
     statement in force, which `attested: true` in a rule asks for. It warns of types that detections publish for more
-    readers than those of what they are made of. And it warns of rules that show no attribute, of
-    members of groups that are no principals, and of arguments of roles that whoever enters may name as it likes.
+    readers than those of what they are made of, and of what is not declassified for a type that asks for it. And it
+    warns of rules that show no attribute, of members of groups that are no principals, and of arguments of roles that
+    whoever enters may name as it likes.
 
     It is about the rules, the event policy and the chains that stand now, for principals with any attributes, as
     identity statements may bring them, and with any roles. It does not look at certificates that nobody has shown, nor
@@ -375,7 +385,7 @@ def check(
             raise typer.Exit(0 if answer.verdict == "no" else 1)
         proofs = check_policy(policy.state, limit=seconds)
     state = policy.state
-    said = (*unattested(state), *nothing_of_it(state), *valued(state), *more_readers(state))
+    said = (*unattested(state), *nothing_of_it(state), *valued(state), *more_readers(state), *not_declassified(state))
     warnings = warned(said, policy.state) + named_by_entrants(policy.state)
     _print(proofs, warnings=warnings) if json else _show_proofs(proofs, policy.state, warnings)
     raise typer.Exit(1 if proofs.findings else 0)
@@ -572,7 +582,12 @@ def _words(advice: Advice, *states: State) -> str:
         case Concern.MORE_READERS:
             return (
                 f"{people} may read `{advice.type}`, which detections publish, but not all that it is made of; "
-                "`derived: contributors` in the type asks for that"
+                "`derived: contributors` in the type asks for that, `derived: declassified` for the word of its owners"
+            )
+        case Concern.NOT_DECLASSIFIED:
+            return (
+                f"{people} {'are' if many else 'is'} not declassified for `{advice.type}`, which a detection publishes "
+                "of that; its events are refused"
             )
 
 

@@ -418,4 +418,7 @@ def _definition(definition: Definition, names: KeyNames) -> Iterator[tuple[str, 
     yield "key", ", ".join(definition.key)
     said = {} if definition.times is None else definition.times.as_said()
     yield "times", ", ".join(f"{name} {value}" for name, value in said.items())
+    yield "derived", definition.derived
+    released = (f"{name} of {names(owner)}" for owner, name in sorted(definition.declassified_for))
+    yield "declassified for", ", ".join(released)
     yield "carries", count_of(len(definition.credentials), "certificate")

@@ -44,6 +44,14 @@ TimesOption = Annotated[str | None, option("--times WHO", "Who says when its eve
 LatenessOption = Annotated[float | None, option("--lateness SECONDS", "By how much its events may be late.")]
 AheadOption = Annotated[float | None, option("--ahead SECONDS", "How far past the gateway's clock a time may lie.")]
 ClockErrorOption = Annotated[float | None, option("--clock-error SECONDS", "By how much clocks may be wrong.")]
+DerivedOption = Annotated[
+    str | None, option("--derived HOW", "Detections make its events: contributors or declassified.")
+]
+DeclassifiedOption = Annotated[
+    list[str] | None, option("--declassified-for WHO/TYPE", "It is declassified for this derived type; repeatable.")
+]
+TypeArgument = Annotated[str, argument("TYPE", "A type of one's own.")]
+ForOption = Annotated[str, option("--for TYPE", "The type of the derived events.")]
 RootOption = Annotated[str, option("--coordinator WHO", "The domain that coordinates the network.")]
 ListsOption = Annotated[list[Path] | None, option("--list FILE", "Revocation lists of who allows it; repeatable.")]
 
@@ -59,6 +67,8 @@ def sign(
     lateness: LatenessOption = None,
     ahead: AheadOption = None,
     clock_error: ClockErrorOption = None,
+    derived: DerivedOption = None,
+    declassified_for: DeclassifiedOption = None,
     *,
     signing: Signing,
 ) -> None:
@@ -88,6 +98,8 @@ def sign(
         parent=None if parent is None else parent.text,
         key=pieces(key_attributes or ""),
         times=Times.said(times, lateness, ahead, clock_error),
+        derived=derived,
+        declassified_for=[_whose(given, names) for given in declassified_for or ()],
     )
     by_whom = names(by.public.did)
     count = count_of(len(chain), "certificate") if chain else "no certificate"
@@ -99,6 +111,13 @@ def sign(
             if above != by.public.did
             else f"only where {by_whom} coordinates the network can it be used: elsewhere it needs `install` (`--with`)"
         )
+
+
+def _whose(given: str, names: KeyNames) -> tuple[str, str]:
+    whose, slash, name = given.partition("/")
+    if not slash:
+        raise typer.BadParameter(f"`{given}` is not WHO/TYPE")
+    return names.did(whose, "--declassified-for"), name
 
 
 def _kinds(given: list[str]) -> dict[str, Kind]:
@@ -159,6 +178,10 @@ def _say_type(signed_type: SignedType, names: KeyNames) -> None:
         say(f"  {name}: {kind.value}")
     if signed_type.times is not None:
         say("  " + ", ".join(f"{name} {value}" for name, value in signed_type.times.as_said().items()))
+    if signed_type.derived is not None:
+        say(f"  derived: {signed_type.derived}")
+    for whose, derived in sorted(signed_type.declassified_for):
+        say(f"  declassified for {derived} of {names(whose)}")
     if signed_type.chain:
         last = steps(signed_type.chain, names)[-1].reduced
         say(f"  allowed by {names(signed_type.chain[0].issuer)}, {validity_words(last.validity)}")
@@ -180,4 +203,31 @@ def declare(file: FileArgument, *, connection: PresentingConnection) -> None:
         say(("declared ", "bold green"), f"{told.name} of {told.owner}", "" if told.name == read.name else " (renamed)")
 
 
-app = group(sign, verify, declare)
+def declassify(name: TypeArgument, for_: ForOption, *, connection: PresentingConnection) -> None:
+    """Declassify a type that one governs for events of a derived type.
+
+    Where the derived type says `derived: declassified`, detections publish its events only while all types that they
+    look at are declassified for it. Whoever may read those may then learn what they tell of one's own events.
+
+    For example:
+
+    `headgate type declassify uk.gov.pito.Numberplate --for uk.gov.met.Convoy --as pito`
+    """
+    with connection.client() as client:
+        client.declassify(name, for_)
+        say(("declassified ", "bold green"), f"{name} for {for_}")
+
+
+def reclassify(name: TypeArgument, for_: ForOption, *, connection: PresentingConnection) -> None:
+    """Take a declassification back: events of the derived type are refused from then on, and earlier ones stay.
+
+    For example:
+
+    `headgate type reclassify uk.gov.pito.Numberplate --for uk.gov.met.Convoy --as pito`
+    """
+    with connection.client() as client:
+        client.reclassify(name, for_)
+        say(("classified ", "bold green"), f"{name} for {for_} again")
+
+
+app = group(sign, verify, declare, declassify, reclassify)

@@ -197,7 +197,14 @@ def type_of(name: str, body: wire.TypeRequest, author: str) -> EventType:
     attributes = {attribute: Kind(kind) for attribute, kind in body.attributes.items()}
     times = Times.said(body.times, body.lateness, body.ahead, body.clock_error)
     return EventType(
-        name, body.owner or author, attributes, body.extends, tuple(body.key), times=times, derived=body.derived
+        name,
+        body.owner or author,
+        attributes,
+        body.extends,
+        tuple(body.key),
+        times=times,
+        derived=body.derived,
+        declassified_for=frozenset(body.declassified_for),
     )
 
 

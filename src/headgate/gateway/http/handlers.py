@@ -129,6 +129,21 @@ async def retire(call: Call) -> None:
     await call.run(event_types.retire, call.gateway.ledger, call.principal, call.named("name"))
 
 
+@Operation("PUT", "/v1/types/{name}/declassified/{derived}", errors=(404, 422, 507))
+async def declassify(call: Call) -> tuple[wire.TypeAnswer, bool]:
+    """Declassify a type for events of a derived one."""
+    name, derived = call.named("name"), call.named("derived")
+    is_new = await call.run(event_types.declassify, call.gateway.ledger, call.principal, name, derived)
+    return _type(call.gateway.follower.state, name), is_new
+
+
+@Operation("DELETE", "/v1/types/{name}/declassified/{derived}", errors=(404, 507))
+async def reclassify(call: Call) -> None:
+    """Declassify a type for events of a derived one no more."""
+    name, derived = call.named("name"), call.named("derived")
+    await call.run(event_types.reclassify, call.gateway.ledger, call.principal, name, derived)
+
+
 @Operation("GET", "/v1/types/{name}/restriction", errors=(404,))
 async def type_restriction(call: Call) -> Facts:
     """What one may see of a type."""
@@ -149,8 +164,17 @@ def _type(state: State, name: str) -> wire.TypeAnswer:
     declared = state.types[name]
     kinds = {attribute: kind.value for attribute, kind in state.types.attributes(name).items()}
     times: dict[str, Any] = {} if (said := state.types.times(name)) is BY_GATEWAY else said.as_said()
-    own, key = list(declared.attributes), list(declared.key)
-    return wire.TypeAnswer(name, declared.owner, kinds, own, declared.parent, key, **times)
+    return wire.TypeAnswer(
+        name,
+        declared.owner,
+        kinds,
+        list(declared.attributes),
+        declared.parent,
+        list(declared.key),
+        derived=declared.derived,
+        declassified_for=sorted(declared.declassified_for),
+        **times,
+    )
 
 
 # -- publishing -------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ What a grant nulls is gone from the stored bytes, not only marked as null.
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -21,7 +22,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headgate.decide.publish import forbidden, latest, made_by_hand, no_right, publish_entries, too_far_ahead
+from headgate.decide.publish import (
+    check_declassified,
+    forbidden,
+    latest,
+    made_by_hand,
+    no_right,
+    publish_entries,
+    too_far_ahead,
+)
 from headgate.decide.rates import asks_rate
 from headgate.decide.truth import PredicateFunction, World
 from headgate.decide.views import forced_value
@@ -31,7 +40,7 @@ from headgate.model.events import Draft
 from headgate.model.expressions import TRUE, Condition
 from headgate.model.rights import Effect, Rule
 from headgate.model.state import State
-from headgate.model.types import Times
+from headgate.model.types import Catalog, Times
 from headgate.model.values import Kind, Value, micros
 from headgate.pipeline.admission.columns import Columns, from_drafts, grouped
 from headgate.pipeline.index import requirements
@@ -197,6 +206,8 @@ class Admission:
         if self.state.types.is_for_readers(columns.type):
             for row in range(size) if columns.readers is None else np.flatnonzero(columns.readers.is_null()).tolist():
                 refusals.setdefault(row, made_by_hand(columns.type))
+        if self.state.types.is_of_declassified(columns.type):
+            self._check_declassified(columns, refusals)
         near = self._near(columns, now)
         asked = np.ones(size, np.bool_)
         asked[list(refusals)] = False
@@ -245,6 +256,16 @@ class Admission:
 
     def _no_right(self, publisher: str, type_name: str) -> HeadgateError:
         return no_right(self.state, publisher, type_name)
+
+    def _check_declassified(self, columns: Columns, refusals: dict[int, HeadgateError]) -> None:
+        """Refuse what is made of types that are not all declassified for its own (D17)."""
+        stamped = [None] * len(columns) if columns.made_of is None else columns.made_of.to_pylist()
+        found: dict[str | None, HeadgateError | None] = {}
+        for row, text in enumerate(stamped):
+            if text not in found:
+                found[text] = _not_declassified(self.state.types, text, columns.type)
+            if (error := found[text]) is not None:
+                refusals.setdefault(row, error)
 
     def _requirements(
         self, columns: Columns, refusals: dict[int, HeadgateError]
@@ -371,6 +392,8 @@ class Admission:
             arrays["contributors"] = _taken(columns.contributors, chosen)
         if columns.readers is not None and self.state.types.is_for_readers(columns.type):
             arrays["readers"] = _taken(columns.readers, chosen)
+        if columns.made_of is not None and self.state.types.is_of_declassified(columns.type):
+            arrays["made_of"] = _taken(columns.made_of, chosen)
         origin = columns.origin
         if origin is not None:
             origins = pa.repeat(origin, len(rows)) if isinstance(origin, str) else _taken(origin, chosen)
@@ -428,6 +451,15 @@ def _fixed(rule: Rule, attributes: Mapping[str, Kind]) -> dict[str, Value] | Non
             if name in named:  # a value may be forced that another link of a chain does not let through
                 fixed[name] = value
     return fixed
+
+
+def _not_declassified(types: Catalog, text: str | None, derived: str) -> HeadgateError | None:
+    """Why an event that is made of these types, as JSON, is refused, if it is."""
+    try:
+        check_declassified(types, None if text is None else json.loads(text), derived)
+    except HeadgateError as error:
+        return error
+    return None
 
 
 def _codes(columns: Columns) -> Ints:

@@ -77,6 +77,8 @@ class Columns:
     """What events rest on, as JSON, where a detection publishes them."""
     readers: pa.Array | None = None
     """Who could read that, as JSON, where it is known."""
+    made_of: pa.Array | None = None
+    """The types that the detection looks at, as JSON."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -121,7 +123,8 @@ def from_drafts(drafts: Sequence[Draft], attributes: Mapping[str, Kind], times: 
         _origin([draft.origin for draft in drafts]),
         stated,
         _contributors(drafts),
-        _readers(drafts),
+        _names([draft.readers for draft in drafts]),
+        _names([draft.made_of for draft in drafts]),
     )
 
 
@@ -134,11 +137,11 @@ def _contributors(drafts: Sequence[Draft]) -> pa.Array | None:
     )
 
 
-def _readers(drafts: Sequence[Draft]) -> pa.Array | None:
-    """Who could read what drafts rest on."""
-    if all(draft.readers is None for draft in drafts):
+def _names(stamped: Sequence[tuple[str, ...] | None]) -> pa.Array | None:
+    """What drafts of detections are stamped with: who could read what they rest on, or which types these are of."""
+    if all(names is None for names in stamped):
         return None
-    return pa.array([None if draft.readers is None else json.dumps(draft.readers) for draft in drafts], pa.string())
+    return pa.array([None if names is None else json.dumps(names) for names in stamped], pa.string())
 
 
 def _stated_times(raw: list[object], refusals: dict[int, HeadgateError]) -> pa.Array | None:

@@ -138,7 +138,7 @@ Flags = npt.NDArray[np.bool_]
 # An append is small: handing its columns to other threads costs more than it saves.
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
 _HERE = pa.ipc.IpcReadOptions(use_threads=False)
-_PACKED = ("requires", "origin", "readers")
+_PACKED = ("requires", "origin", "readers", "made_of")
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +211,7 @@ def decode(batch: LogBatch, layouts: Mapping[str, Mapping[str, AttributeSlot]]) 
                 None if row.get("occurred") is None else moment(row["occurred"]),
                 None if row.get("contributors") is None else load_contributors(row["contributors"]),
                 None if row.get("readers") is None else tuple(json.loads(row["readers"])),
+                None if row.get("made_of") is None else tuple(json.loads(row["made_of"])),
             )
         )
     return events

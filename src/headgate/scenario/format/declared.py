@@ -49,6 +49,7 @@ T = TypeVar("T")
 STATED: Final = Times(stated=True)
 """In scenario files types take times from publishers unless they say otherwise."""
 _TIMES: Final = ("times", "lateness", "ahead", "clock_error")
+_DERIVED: Final = ("derived", "declassified_for")
 _KINDS: Final = {kind.value: kind for kind in Kind}
 
 
@@ -176,7 +177,7 @@ def _open(top: YamlFields) -> Callable[[str], bool]:
 
 def read_type(name: str, node: YamlNode, times: Times | None = None) -> ledger.DeclareType:
     """A type as it is written under its name; `times` is what holds where it says nothing of them."""
-    fields = node.fields(("owner", "extends", "attributes", "key", "derived", *_TIMES), required=("owner",))
+    fields = node.fields(("owner", "extends", "attributes", "key", *_DERIVED, *_TIMES), required=("owner",))
     attributes = {}
     for attribute, kind in fields.entries("attributes"):
         if not isinstance(kind.data, str) or kind.data not in _KINDS:
@@ -186,9 +187,10 @@ def read_type(name: str, node: YamlNode, times: Times | None = None) -> ledger.D
     said = {what: fields[what].scalar() for what in _TIMES if what in fields}
     with placed(node.place):
         times = Times.said(**said) or (times if parent is None else None)
-        derived = fields.maybe("derived", TEXT)
+        owner, derived = fields["owner"].text(), fields.maybe("derived", TEXT)
+        released = frozenset(map(TEXT, fields.each("declassified_for")))
         return ledger.DeclareType(
-            EventType(name, fields["owner"].text(), attributes, parent, key, times=times, derived=derived)
+            EventType(name, owner, attributes, parent, key, times=times, derived=derived, declassified_for=released)
         )
 
 

@@ -69,6 +69,8 @@ STEPS: Final[Mapping[str, Mapping[str, bool]]] = {
     "change": _keys("by add remove groups attributes policy_rules relations roles"),
     "type": {},
     "retire": {},
+    "declassify": _keys("by! type! for!"),
+    "reclassify": _keys("by! type! for!"),
     "advertise": _keys("as! type!"),
     "unadvertise": _keys("as! type!"),
     "connect": _keys("as! present"),
@@ -93,6 +95,7 @@ READERS: Final[Mapping[str, str | Reader[Any]]] = {
     "to": "principal",
     "elect.to": "roles",
     "type": "type_name",
+    "for": "type_name",
     "publish.type": lambda node: node.data if isinstance(node.data, str) else f"({node.plain()!r})",
     "event": YamlNode.plain,
     "where": where,
@@ -373,6 +376,19 @@ class StepReader:
     def step_retire(self, node: YamlNode) -> story.CommitStep:
         """A type ends."""
         return self._other(node, f"retire `{node.text()}`", changes.RetireType(self.names.type_name(node)))
+
+    def step_declassify(self, node: YamlNode) -> story.CommitStep:
+        """A derived type may be made of a type."""
+        return self._classification(node, "declassify")
+
+    def step_reclassify(self, node: YamlNode) -> story.CommitStep:
+        """It may be made of it no more."""
+        return self._classification(node, "reclassify")
+
+    def _classification(self, node: YamlNode, step: str) -> story.CommitStep:
+        by, type_name, derived = self._given(step, self._fields(step, node)).values()
+        change = changes.SetDeclassified(type_name, derived, step == "declassify")
+        return self._other(node, f"{step} `{type_name}` for `{derived}`", change, by=by)
 
     def step_advertise(self, node: YamlNode) -> story.CommitStep:
         """A principal says what it will publish."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def put(shop: Served, name: str, text: str, **more: object) -> tuple[int, dict[s
 def refused(shop: Served, name: str, text: str) -> tuple[object, object]:
     before = state(shop).version
     status, told = put(shop, name, text)
-    assert status in {403, 409, 422}, told
+    assert status in {403, 404, 409, 422}, told
     assert state(shop).version == before
     return told["code"], told.get("reason")
 
@@ -151,6 +152,34 @@ def test_a_retired_type_does_not_come_back_because_someone_kept_its_definition(s
     assert refused(shop, name, text) == ("bad-statement", "retired")
     assert put(shop, name, since)[0] == 201
     assert put(shop, "old.Heir", heir)[0] == 201
+
+
+def test_a_declassification_that_was_taken_back_is_not_shown_again(shop: Served, root: PrivateKey) -> None:
+    owner, derives = Visitor(shop), PrivateKey.generate()
+    assert owner.connect(certificate(root, owner.key)).status_code == 201
+    install, also = (certificate(root, key, network("install")) for key in (owner.key, derives))
+    name, made = "a.Seen", "b.Convoy"
+    signing: dict[str, Any] = {"name": name, "attributes": PLATE, "credentials": [install]}
+    plain = issue_type(owner.key, **signing, now=now())
+    released = issue_type(owner.key, **signing, now=now(), declassified_for=[(derives.public.did, made)])
+    others = issue_type(owner.key, **signing, now=now(), declassified_for=[(owner.key.public.did, made)])
+    assert refused(shop, name, released)[0] == "unknown-type"
+    convoy = issue_type(derives, name=made, attributes=PLATE, credentials=[also], now=now(), derived="declassified")
+    assert put(shop, made, convoy)[1]["derived"] == "declassified"
+    assert shop.ask("bob", "GET", f"/v1/types/{made}").json()["statement"] == convoy
+    assert refused(shop, name, others)[0] == "unknown-type"  # of that name is another's here
+    assert put(shop, name, released)[1]["declassified_for"] == [made]
+
+    # Who kept what was signed before cannot give or take anything back by it; its owner in person can.
+    assert refused(shop, name, plain) == ("bad-statement", "classified")
+    assert owner.ask("DELETE", f"/v1/types/{name}/declassified/{made}").status_code == 204
+    assert refused(shop, name, released) == ("bad-statement", "classified")
+    assert not state(shop).types[name].declassified_for
+    assert owner.ask("DELETE", f"/v1/types/{name}/declassified/{made}").status_code == 404
+    assert shop.ask("bob", "PUT", f"/v1/types/{name}/declassified/{made}").status_code == 403
+    assert owner.ask("PUT", f"/v1/types/{name}/declassified/{made}").status_code == 201
+    assert owner.ask("PUT", f"/v1/types/{name}/declassified/{made}").status_code == 200
+    assert owner.ask("PUT", f"/v1/types/{name}/declassified/not.There").json()["code"] == "unknown-type"
 
 
 def test_an_owner_that_nobody_let_in_does_not_connect_because_the_domain_is_open(

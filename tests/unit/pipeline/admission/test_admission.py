@@ -124,8 +124,9 @@ def agree(
         columns = from_arrow(table, type_name, publisher, attributes, times=times)
         assert not columns.refusals
         origins = pa.array([chosen[at].origin for at in mine], pa.string())
-        stamps = from_drafts([chosen[at] for at in mine], attributes, times).readers  # which no table can say
-        by_columns.append(admission.admit(replace(columns, origin=origins, readers=stamps), now, before))
+        stamps = from_drafts([chosen[at] for at in mine], attributes, times)  # with what no table can say
+        columns = replace(columns, origin=origins, readers=stamps.readers, made_of=stamps.made_of)
+        by_columns.append(admission.admit(columns, now, before))
     again = answers(state, by_columns, list(grouped(chosen).values()), now, len(chosen))
     assert again == [expected[at] for at in sound]
     return expected

@@ -460,8 +460,13 @@ def _operation(change: changes.Change) -> dict[str, Any]:
             return {"op": op, "principal": principal, "rule": None if rule is None else render_condition(rule)}
         case changes.DeclareType(declared):
             kinds = {name: kind.value for name, kind in declared.attributes.items()}
-            body = {"attributes": kinds, "extends": declared.parent, "key": declared.key, "owner": declared.owner}
-            body |= {"derived": declared.derived}
+            body: dict[str, Any] = {
+                "attributes": kinds,
+                "extends": declared.parent,
+                "key": declared.key,
+                "owner": declared.owner,
+            }
+            body |= {"derived": declared.derived, "declassified_for": sorted(declared.declassified_for)}
             times = {} if declared.times is None else declared.times.as_said()
             return {"op": op, "name": declared.name, "type": {**body, **times}}
         case _:
