@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
@@ -148,22 +148,8 @@ def _is_accepted(c: Composite) -> bool:
 
 
 def accepted(*, blocks: bool, sides: list[Side] = _SIDES) -> st.SearchStrategy[Composite]:
-    """Composite events that pass the checks, resolved; the same absence with a delay stands in none of them twice."""
-    resolved = composites(blocks=blocks, sides=sides).filter(_is_accepted).map(lambda c: resolve(c, STATE).composite)
-    return resolved.filter(_has_distinct_delays)
-
-
-def _has_distinct_delays(c: Composite) -> bool:
-    """Does no absence with a delay stand in it twice? When the second one begins is not settled (composite events)."""
-    delayed = list(_delayed(c))
-    return all(one not in delayed[:number] for number, one in enumerate(delayed))
-
-
-def _delayed(c: Composite) -> Iterator[model.Without]:
-    if isinstance(c, model.Without) and c.delay is not None:
-        yield c
-    for part in model.inside(c):
-        yield from _delayed(part)
+    """Composite events that pass the checks, resolved."""
+    return composites(blocks=blocks, sides=sides).filter(_is_accepted).map(lambda c: resolve(c, STATE).composite)
 
 
 # -- random arrivals ----------------------------------------------------------------------------------------------

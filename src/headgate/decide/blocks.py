@@ -100,7 +100,7 @@ class Arrivals(Complete):
         """At the first moment at which the delay is over, what has not been seen is taken for absent, for good."""
         if without.delay is None:
             return False
-        key = (without, start, env, signal)
+        key = (id(without), start, env, signal)  # where it stands: the same absence elsewhere waits by itself
         received = self._received.setdefault(key, self._moment.clock)
         if not killed and self._moment.clock >= later(received, timedelta(seconds=without.delay)):
             self._assumed.add(key)

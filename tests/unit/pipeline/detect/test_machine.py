@@ -54,6 +54,27 @@ def test_blocks_and_delays_go_by_arrival_as_the_reference_does(
     agree(c, world)
 
 
+@pytest.mark.parametrize(
+    "text", ["null - {Delay = 3} B(1)", "$A(x) - {Delay = 2} B(x)", "(null | $A(*)) - {Delay = 1} C(*, *)"]
+)
+@pytest.mark.parametrize("whole", ["(D); (D)", "(D); (D); (D)", "(D) | (D); (D)", "$B(y) - (D); (D)", "(D) - (D; (D))"])
+@settings(max_examples=20, deadline=None)
+@given(world=composites.arrivals())
+def test_the_same_absence_with_a_delay_waits_wherever_it_stands(
+    whole: str, text: str, world: tuple[dict[str, SourceFacts], list[Moment]]
+) -> None:
+    agree(resolved(whole.replace("D", text)), world)
+
+
+def test_each_of_two_absences_waits_from_when_it_begins() -> None:
+    once = "(null - {Delay = 3} B(1))"
+    moments = [Moment((), {}, seconds(clock)) for clock in (1, 4, 6, 7)]
+    for text, when in ((once, [0, 1, 1, 1]), (f"{once}; {once}", [0, 0, 0, 1])):
+        c = resolved(text)
+        assert [len(certain) for certain in detect(c, EPOCH, (), moments, ONE)] == when
+        agree(c, (ONE, moments))
+
+
 @settings(max_examples=200, deadline=None)
 @given(composites.accepted(blocks=False), composites.arrivals(), st.randoms(use_true_random=False))
 def test_any_arrival_that_keeps_its_promises_gives_the_same_signals(
