@@ -32,6 +32,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from headgate.model.errors import NotFound, RoleFailure
 from headgate.model.types import Catalog
 from headgate.model.values import micros
+from headgate.node.derived_progress import refused_signals
 from headgate.node.peers import PeerStatus
 from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import DeliveryStore, Remark
@@ -88,6 +89,7 @@ class NodeFacts:
     signals_bytes: int = 0
     detections: int = 0
     signals: int = 0  # how many there ever were
+    underived: int = 0  # how many of these should have made an event or a row, and were refused that
     undetected: Mapping[str, int] = field(default_factory=dict)  # events that detections have not been put to yet
     undetected_for: float = 0.0  # how long the oldest of these has waited
     free_bytes: int = 1 << 62
@@ -208,6 +210,7 @@ class HealthWatch:
             signals_bytes=_size(self._paths.signals),
             detections=detections,
             signals=signalled.get(SIGNALS, 0),
+            underived=sum(one.count for one in refused_signals(self._paths.directory)),
             undetected={stream: max(0, tail.last - looked_at.get(stream, 0)) for stream, tail in tails.items()},
             undetected_for=self._waiting(now, looked_at),
             free_bytes=shutil.disk_usage(self._paths.directory).free,
@@ -294,6 +297,7 @@ _OF_NODE: Final = (
     (Gauge, "detections", "Detections in force.", "detections"),
     (Gauge, "detection_lag_seconds", "How long the oldest event that no detection saw yet waits.", "undetected_for"),
     (Counter, "signals", "Signals of detections.", "signals"),
+    (Counter, "signals_refused", "Signals that were to make an event or a row, which was refused.", "underived"),
     (Gauge, "disk_free_bytes", "Room that is left on the disk.", "free_bytes"),
     (Gauge, "certificates", "Certificates that stand.", "certificates"),
     (Gauge, "retention_holders", "Subscriptions that keep data past its limit.", "chores.holders"),

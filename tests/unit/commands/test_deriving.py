@@ -28,6 +28,7 @@ from headgate.model.types import CONTRIBUTORS, DECLASSIFIED, SIGNAL, EventType, 
 from headgate.model.values import Kind, micros, moment
 from headgate.node.derived_progress import DerivedProgress, derived_through, refused_signals
 from headgate.node.domain import Domain, Follower
+from headgate.node.health import HealthWatch
 from headgate.pipeline.detect.signals import SIGNALS, SignalRow, stored_signals
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.log.promises import Promised
@@ -307,6 +308,8 @@ def test_owners_declassify_what_derived_events_are_made_of_and_take_it_back(doma
     (refused,) = refused_signals(domain.paths.directory)
     assert (refused.count, refused.code) == (2, PublishDenied.code)
     assert refused.message == "it is made of `t.A`, which is not declassified for `t.B`"
+    with closing(HealthWatch.open(domain.paths.directory)) as watch:
+        assert watch.look(NOON).underived == 2
     (event,) = derived(domain)
     assert event.made_of == ("t.A",)
     for asker in ("reader", "svc"):
