@@ -9,7 +9,7 @@ stream that the file names counts from the start with horizon 0; an event below 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
@@ -26,6 +26,7 @@ from headgate.model.rights import Detection, Subscription
 from headgate.model.state import State
 from headgate.model.types import SIGNAL, Catalog
 from headgate.model.values import EPOCH, Value, conform
+from headgate.pipeline.detect.beads import Traced, contributors
 from headgate.pipeline.detect.machine import Horizons, Machine
 from headgate.scenario.format import story
 from headgate.scenario.format.yamlfile import SourcePlace
@@ -141,17 +142,37 @@ class Detections:
         self.arrivals.append(_Arrival(dict(self.horizons), clock))
 
     def derived(
-        self, views: Mapping[str, Mapping[str, Mapping[str, Value]]], types: Catalog, clock: datetime
+        self,
+        views: Mapping[str, Mapping[str, Mapping[str, Value]]],
+        types: Catalog,
+        clock: datetime,
+        readers_of: Callable[[Subscription, Collection[str]], tuple[str, ...]],
     ) -> list[story.TakenStep]:
-        """What comes of the signals that are new, by the reference; in order of time, detection by detection."""
+        """What comes of the signals that are new, by the reference; in order of time, detection by detection.
+
+        `readers_of` says who could read all of some events (D16); which events those are, the machine says.
+        """
         steps: list[story.TakenStep] = []
         for run in self._deriving():
             new = sorted(set(self._signals(run, views, by_reference=True)) - run.given, key=_order)
             for signal in new:
                 run.given.add(signal)
                 assert run.derives is not None
-                steps.append(_derivation(run, run.derives, signal, types, clock))
+                step = _derivation(run, run.derives, signal, types, clock)
+                if isinstance(step, story.PublishStep) and types.is_for_readers(step.draft.type):
+                    rests_on = self._rests_on(run, views, signal)
+                    step = replace(step, draft=replace(step.draft, readers=readers_of(run.derives, rests_on)))
+                steps.append(step)
         return steps
+
+    def _rests_on(
+        self, run: _Running, views: Mapping[str, Mapping[str, Mapping[str, Value]]], signal: Signal
+    ) -> list[str]:
+        """The events that led to a signal."""
+        told = next(one for one in self._signals(run, views, by_reference=False) if one == signal)
+        assert isinstance(told, Traced)
+        steps = [self.arrivals[place.seq].step for place in contributors(told.because)]
+        return [step.draft.id for step in steps if step is not None]
 
     def promise_derived(self, clock: datetime) -> bool:
         """Promise of each type that detections publish what they will signal no more; did any promise move?"""
@@ -228,7 +249,7 @@ def _derivation(run: _Running, one: Subscription, signal: Signal, types: Catalog
     return story.PublishStep(
         place=place,
         words=f"publish `{id}`",
-        callers=(one.principal,),
+        callers=(),  # nobody connects for it
         ids=(id,),
         draft=draft,
         stream=DERIVED_STREAM,

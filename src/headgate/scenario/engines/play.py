@@ -9,7 +9,7 @@ line. The reference decision (`DecideStage`) starts no JVM and writes nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -18,6 +18,7 @@ from typing import Final, Protocol, assert_never
 from headgate.authority.statement_state import StatementState
 from headgate.decide.composite import Signal
 from headgate.decide.deliver import decide
+from headgate.decide.derived import readers_of
 from headgate.decide.publish import admit
 from headgate.decide.rates import Rates, asks_rate
 from headgate.decide.rolebook import fit
@@ -213,7 +214,7 @@ def _derive(stage: DecideStage, outcome: ScenarioOutcome) -> None:
     detections = outcome.detections
     while True:
         views = {id: {one.event: one.view for one in got} for id, got in stage.deliveries().items()}
-        steps = detections.derived(views, stage.state().types, stage.now)
+        steps = detections.derived(views, stage.state().types, stage.now, stage.readers_of)
         for step in steps:
             take_derived(step, stage, outcome)
         if not steps and not detections.promise_derived(stage.now):
@@ -510,6 +511,11 @@ class DecideStage(LocalStage):
         self.tails[stream] = self.tails.get(stream, 0) + 1
         self.events.append(replace(event, stream=stream, seq=self.tails[stream]))
         return self.events[-1]
+
+    def readers_of(self, one: Subscription, ids: Collection[str]) -> tuple[str, ...]:
+        """Who could read all of some events, on which what a detection publishes rests (D16)."""
+        events = [event for event in self.events if event.id in ids]
+        return readers_of(one, events, self.state().principals, self.states.__getitem__, lambda _: self.functions)
 
     def deliveries(self) -> dict[str, list[Got]]:
         """Every delivery, subscription by subscription in the order they began."""

@@ -3,8 +3,9 @@
 Guarantees: what a principal of the story does goes over HTTP, in a session that its key has proven, to a real gateway;
 what a role service does for its own reasons is the administrator's. A subscription is read over a WebSocket from the
 moment it is made, and all that the pipeline has decided for it is awaited, taken once and acknowledged. What is the
-operator's own (the first policy, and what services of other domains say) is put into the domain's directory, as
-commands on it do. Expressions go as the file writes them. Versions and ids are those of the story (`story_keys`).
+operator's own (the first policy, and what services of other domains say), and what detections publish, is put into the
+domain's directory, as commands on it do. Expressions go as the file writes them. Versions and ids are those of the
+story (`story_keys`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from headgate.client.aio import Client
 from headgate.client.errors import SubscriptionEnded
 from headgate.client.subscription import Delivery, Subscription
 from headgate.commands.delivery.local import read_deliveries
+from headgate.commands.publishing.local import LocalPublisher
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.views import may_connect
 from headgate.gateway.roles.announcing import AUDITED, Auditor
@@ -35,6 +37,7 @@ from headgate.model.rights import Action, Rule
 from headgate.model.state import State
 from headgate.model.values import Kind, Value, conform
 from headgate.node.domain import Domain, Follower
+from headgate.scenario.engines.detections import DERIVED_STREAM
 from headgate.scenario.engines.node_engine.served_node import MAIN, ServedNode
 from headgate.scenario.engines.node_engine.story_keys import AuditNames, IssuedCredentials, StoryKeys, StoryVersions
 from headgate.scenario.engines.play import Got, StoryPipeline, not_found_as, turned_roles, wrong
@@ -56,6 +59,7 @@ class NodeWorld:
         for name, target in scenario.predicates.items():
             self._domain.register_predicate(name, target, scenario.file.parent)
         self._auditor = Auditor(self._node.files.data / AUDITED, self._domain.ledger)
+        self._deriver = LocalPublisher(self._domain, advertise=False)
         self._versions = StoryVersions()
         self._credentials = IssuedCredentials()
         self._audit = AuditNames(self._versions, self._credentials)
@@ -146,6 +150,8 @@ class NodeWorld:
     def publish(self, step: story.PublishStep) -> int:
         """Publish an event at the gateway of its stream; the version it was admitted at."""
         draft = step.draft
+        if step.stream == DERIVED_STREAM:
+            return self._derive(step)
         client = self._client(draft.publisher, draft.origin, step.stream)
         self._node.clock.at = step.at
         try:
@@ -155,6 +161,15 @@ class NodeWorld:
             self._node.clock.at = None
         (place,) = self._note_events()
         return self._versions.of_story(self._domain.event(*place).version)
+
+    def _derive(self, step: story.PublishStep) -> int:
+        """Publish what a detection signalled, as the gateway does that publishes for all of them."""
+        draft, known = step.sent(), self._keys.principal
+        readers = None if draft.readers is None else tuple(map(known, draft.readers))
+        sent = replace(draft, publisher=known(draft.publisher), readers=readers)
+        made = self._deriver.publish(sent, stream=DERIVED_STREAM, now=step.at)
+        self._note_events()
+        return self._versions.of_story(made.version)
 
     def heartbeat(self, step: story.HeartbeatStep) -> None:
         """Have a stream promise, at its gateway; without anybody, as the operator does."""
