@@ -55,9 +55,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Start: TypeAlias = "str | int | datetime"
+"""`"now"`, `"start"`, a version, a time with a zone, or `"reserved:"` and the id of a reservation."""
 RESERVED: Final = "reserved:"
 """What stands before the id of a reservation at which something begins."""
-"""`"now"`, `"start"`, a version, or a time with a zone."""
 
 Presented: TypeAlias = "str | Path | Issued | Issuer"
 """A statement, a file of them, or a client of another domain: what that domain issues to it."""

@@ -30,6 +30,7 @@ from headgate.scenario.format.story import Scenario
 from headgate.scenario.run import ENGINES, disagreements, judge, run_all
 from strategies.deciding import Decider
 
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
 HEAD = """\
 headgate: 1
 types: {a.T: {owner: o, attributes: {i: int}}}
@@ -62,9 +63,9 @@ def on_node(scenario: Scenario, directory: Path) -> ScenarioOutcome:
     return played(NodeWorld, scenario, directory)
 
 
-def differences(text: str, tmp_path: Path) -> list[str]:
+def differences(text: str, tmp_path: Path, head: str = HEAD) -> list[str]:
     """What is not as a story expects, and what the reference disagrees on with a node, and with a domain alone."""
-    (tmp_path / "story.yaml").write_text(HEAD + text)
+    (tmp_path / "story.yaml").write_text(head + text)
     scenario = load(tmp_path / "story.yaml")
     reference = run_decide(scenario)
     found = judge(scenario, reference)
@@ -113,6 +114,16 @@ expect:
   versions: {{e1: 5, e2: 9, e3: 10}}
 """
     assert differences(story, tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["derived-for-readers", "derived-of-declassified", "reserved-for-later", "detection-from-a-version"]
+)
+def test_what_detections_publish_and_where_they_begin_is_the_same_with_a_node_and_without(
+    name: str, tmp_path: Path
+) -> None:
+    text = (SCENARIOS / f"{name}.yaml").read_text("utf-8")
+    assert differences(text, tmp_path, head="") == []
 
 
 def test_an_id_that_its_principal_uses_again_is_read_to_its_end_both_times(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ class _Running:
     env: Environment
     subscriptions: tuple[str, ...]
     place: SourcePlace
+    start: datetime
     until: int | None = None
     derives: Subscription | None = None
     """The detection as the ledger would have it, if anything comes of its signals."""
@@ -82,12 +83,15 @@ class Detections:
             raise BadExpression("no event type is declared", remedy="declare one first")
         derives = self._derives(step, resolved, state)
         ids = tuple(f"~{step.id}.{len(runs)}.{number}" for number in range(max(len(types), 1)))
-        runs.append(_Running(resolved.composite, environment(step.bound), ids, step.place, derives=derives))
+        runs.append(_Running(resolved.composite, environment(step.bound), ids, step.place, step.start, derives=derives))
         wanted = zip(ids, types or [next(iter(state.types))], strict=True)
         return story.SubscribeStep(
             place=step.place, words=step.words, callers=step.callers, ids=step.ids, author=step.author,
             subscriptions=tuple(
-                story.SubscriptionText(step.place, id, step.principal, type, history=True) for id, type in wanted
+                story.SubscriptionText(
+                    *(step.place, id, step.principal, type), history=step.history, since_version=step.since_version
+                )
+                for id, type in wanted
             ),
         )  # fmt: skip
 
@@ -96,7 +100,7 @@ class Detections:
         if step.publishes is None and step.adds is None:
             return None
         adds = None if step.adds is None else parse_row(step.adds)
-        detection = Detection(step.expression, resolved.composite, step.bound, EPOCH, step.publishes, adds)
+        detection = Detection(step.expression, resolved.composite, step.bound, step.start, step.publishes, adds)
         one = Subscription(step.id, step.principal, SIGNAL, detection=detection)
         others = {run.derives.id: run.derives for run in self._deriving() if run.derives is not None}
         there = replace(state, subscriptions={**state.subscriptions, **others})
@@ -216,12 +220,12 @@ class Detections:
         streams |= {_source(type): SourceFacts(frozenset(line)) for type, line in self.published.items()}
         moments = [_moment(arrival, seen, number) for number, arrival in enumerate(self.arrivals[: run.until])]
         if by_reference:
-            told = reference(run.composite, EPOCH, run.env, moments, streams)
+            told = reference(run.composite, run.start, run.env, moments, streams)
             return told[-1] if told else ()
         tables = {
             key: value for arrival in self.arrivals if arrival.state for key, value in _tables(arrival.state.types)
         }
-        machine = Machine(run.composite, EPOCH, run.env, Horizons(streams), tables)
+        machine = Machine(run.composite, run.start, run.env, Horizons(streams), tables)
         return [signal for moment in moments for signal in machine.arrive(moment)]
 
 

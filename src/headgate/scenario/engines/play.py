@@ -16,6 +16,7 @@ from datetime import datetime
 from typing import Final, Protocol, assert_never
 
 from headgate.authority.statement_state import StatementState
+from headgate.decide.apply import apply
 from headgate.decide.composite import Signal
 from headgate.decide.deliver import decide
 from headgate.decide.derived import readers_of
@@ -103,6 +104,9 @@ class StoryStage(Protocol):
     def heartbeat(self, step: story.HeartbeatStep) -> None:
         """Have a stream promise."""
 
+    def reserve(self, step: story.ReserveStep) -> None:
+        """Keep what may be wanted later, or refuse it."""
+
     def tick(self, at: datetime, *, ends: bool) -> None:
         """The clock comes to a time at which something that is declared `ends`, or the clock may take a role."""
 
@@ -167,7 +171,7 @@ def take_step(
         case story.AdvanceStep():
             _advance(step, stage)
             outcome.detections.passed(step.to)
-        case story.CommitStep() | story.DetectStep() | story.HeartbeatStep():
+        case story.CommitStep() | story.DetectStep() | story.HeartbeatStep() | story.ReserveStep():
             refusal = _try(step, stage, outcome)
             if refusal is not None:
                 _refused(step, refusal, scenario, outcome)
@@ -277,6 +281,8 @@ def _take(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) ->
                     raise PublishDenied(f"`{who}` may publish nothing, and so promise nothing")
             stage.heartbeat(step)
             detections.promised(step)
+        case story.ReserveStep():
+            stage.reserve(step)
         case story.UnsubscribeStep():
             stage.take(detections.end(step))
         case story.CommitStep():
@@ -339,6 +345,11 @@ class LocalStage(StoryStage, ABC):
     def heartbeat(self, step: story.HeartbeatStep) -> None:
         """Whoever promises must be one that may connect."""
         self._check_connected(step)
+
+    def reserve(self, step: story.ReserveStep) -> None:
+        """Whoever reserves must be one that may connect, and could have what it reserves; the log keeps all of it."""
+        self._check_connected(step)
+        apply(self.state(), Batch(step.principal, (step.wanted(),)))
 
     def tell(self, at: datetime) -> None:
         """The clock comes to a time."""

@@ -66,6 +66,8 @@ class StoryRegister:
     detections: set[str] = field(default_factory=set)
     published: dict[str, str] = field(default_factory=dict)
     """The type that a detection publishes, by its id."""
+    reserved: dict[tuple[str, str], tuple[datetime, datetime]] = field(default_factory=dict)
+    """When a reservation was made, and until when it lasts, by its principal and id."""
     shown: set[str] = field(default_factory=set)
     """The signed statements that are shown."""
     credentials: set[str] = field(default_factory=set)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, Final
 
 from headgate.lang.render import render_membership
@@ -23,7 +24,7 @@ from headgate.model.errors import BadScenario, HeadgateError
 from headgate.model.events import Draft
 from headgate.model.expressions import Meta
 from headgate.model.types import is_pattern
-from headgate.model.values import brief
+from headgate.model.values import EPOCH, brief
 from headgate.roles.rolefiles.types import with_times
 from headgate.scenario.format import story
 from headgate.scenario.format.authority import OURSELVES, read_time
@@ -34,16 +35,18 @@ from headgate.scenario.format.yamlfile import FLAG, NAME, TEXT, Reader, YamlFiel
 
 
 def _beginning(node: YamlNode) -> dict[str, Any]:
-    """Where a subscription begins: `now`, `start`, a version or a time."""
+    """Where a subscription begins: `now`, `start`, a version, a time or a reservation."""
     if node.data == "now":
         return {}
     if node.data == "start":
         return {"history": True}
-    remedy = "write `now`, `start`, `{version: 3}`, `{time: ...}` or a time: seconds, or ISO 8601 with a zone"
+    remedy = "write `now`, `start`, `{version: 3}`, `{time: ...}`, `{reserved: id}` or a time: seconds, or ISO 8601"
     if isinstance(node.data, dict):
-        fields = node.fields(("version", "time"))
+        fields = node.fields(("version", "time", "reserved"))
         if len(fields) != 1:
-            node.refuse("a subscription begins at a version or at a time", remedy)
+            node.refuse("a subscription begins at a version, at a time or at a reservation", remedy)
+        if "reserved" in fields:
+            return {"history": True, "reserved": fields["reserved"].name()}
         if "time" in fields:
             return {"history": True, "since_time": read_time(fields["time"])}
         if fields["version"].integer() < 0:
@@ -64,7 +67,8 @@ STEPS: Final[Mapping[str, Mapping[str, bool]]] = {
     "subscribe": _keys("id! as! type! where requires from origin with"),
     "unsubscribe": _keys("id!"),
     "publish": _keys("id! as! type! event! requires at time stream origin"),
-    "detect": _keys("id! as! expression! bind publishes adds"),
+    "detect": _keys("id! as! expression! bind publishes adds from"),
+    "reserve": _keys("id! as! type where expression"),
     "heartbeat": _keys("stream horizon! as"),
     "change": _keys("by add remove groups attributes policy_rules relations roles"),
     "type": {},
@@ -203,9 +207,34 @@ class StepReader:
     def _subscription(self, node: YamlNode) -> story.SubscriptionText:
         given = self._given("subscribe", self._fields("subscribe", node))
         self.names.subscriptions.add(given.setdefault("id", DENIED))
-        start = given.pop("from", {})
         principal, counted = given.pop("as"), given.pop("with", None)
+        start = self._begins(node, principal, given.pop("from", {}))
         return story.SubscriptionText(node.place, principal=principal, counted=counted, **given, **start)
+
+    def _begins(self, node: YamlNode, principal: str, start: dict[str, Any]) -> dict[str, Any]:
+        """Where a subscription begins, with the time of its reservation, if it begins at one."""
+        if "reserved" not in start:
+            return start
+        made, until = self.names.reserved.get((principal, start["reserved"]), (EPOCH, EPOCH))
+        if self.names.clock >= until:
+            node.refuse(f"`{principal}` has no reservation `{brief(start['reserved'])}`", "reserve it first")
+        return {**start, "since_time": made}
+
+    def step_reserve(self, node: YamlNode) -> story.ReserveStep:
+        """What may be wanted later is kept."""
+        given = self._given("reserve", self._fields("reserve", node))
+        id, who = given.pop("id"), given.pop("as")
+        if ("type" in given) == ("expression" in given) or ("where" in given and "expression" in given):
+            node.refuse(
+                "a type, with a filter or without, or an expression is reserved", "write `type` or `expression`"
+            )
+        if not self.names.denying:
+            made, until = self.names.reserved.get((who, id), (EPOCH, EPOCH))
+            made = made if self.names.clock < until else self.names.clock
+            self.names.reserved[who, id] = made, self.names.clock + timedelta(seconds=story.RESERVED_SECONDS)
+        return story.ReserveStep(
+            place=node.place, words=f"reserve `{id}`", callers=(who,), ids=(id,), id=id, principal=who, **given
+        )
 
     def step_unsubscribe(self, node: YamlNode) -> story.UnsubscribeStep:
         """A subscription ends."""
@@ -240,6 +269,8 @@ class StepReader:
         id, who = given["id"], given["as"]
         if id in self.names.subscriptions:
             node.refuse(f"a subscription has the id `{brief(id)}`", "give the detection another one")
+        begins = self._begins(node, who, given.get("from", {"history": True}))
+        start = EPOCH if begins.get("history") else self.names.clock
         self.names.detections.add(id)
         if "publishes" in given:
             self.names.published[id] = given["publishes"]
@@ -255,6 +286,9 @@ class StepReader:
             bound=given.get("bind", {}),
             publishes=given.get("publishes"),
             adds=given.get("adds"),
+            start=begins.get("since_time", start),
+            history=begins.get("history", False),
+            since_version=begins.get("since_version", 0),
         )
 
     def step_heartbeat(self, node: YamlNode) -> story.HeartbeatStep:

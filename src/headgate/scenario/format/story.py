@@ -15,21 +15,26 @@ from typing import Final, TypeAlias
 from headgate.decide.check import check_role
 from headgate.decide.truth import PredicateFunction
 from headgate.lang import parse_condition
+from headgate.lang.composite import parse_composite
 from headgate.lang.rolefile import parse_role, parse_rolefile
 from headgate.model import changes as ledger
 from headgate.model.authority import Certificate, Identity
 from headgate.model.errors import BadStatement, HeadgateError
 from headgate.model.events import Draft
 from headgate.model.expressions import TRUE, Condition, RoleRef
-from headgate.model.rights import Action, Effect, Rule, Subscription
+from headgate.model.rights import Action, Detection, Effect, Rule, Subscription
 from headgate.model.state import State
-from headgate.model.types import Catalog
+from headgate.model.types import SIGNAL, Catalog
 from headgate.model.values import EPOCH, Value
 from headgate.scenario.format.narration import Narration, StoryLine
 from headgate.scenario.format.yamlfile import SourcePlace
 
 ADMINISTRATOR: Final = "@administrator"
 """The domain's own principal in a scenario; no principal of a file can have this name."""
+
+
+RESERVED_SECONDS: Final = 3_600
+"""How long a reservation lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,8 @@ class SubscriptionText:
     requires: str | None = None
     origin: str | None = None
     counted: tuple[str, ...] | None = None
+    reserved: str | None = None
+    """The reservation that it begins at, which was made at `since_time`."""
 
     def change(self) -> ledger.Subscribe:
         """The change that opens it, or why it cannot be."""
@@ -252,6 +259,27 @@ class DetectStep(TakenStep):
     bound: Mapping[str, Value] = field(default_factory=dict)
     publishes: str | None = None
     adds: str | None = None
+    start: datetime = EPOCH
+    history: bool = True
+    since_version: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveStep(TakenStep):
+    """What is published from now on is kept, for a subscription or detection that is made later."""
+
+    id: str
+    principal: str
+    type: str | None = None
+    where: str | None = None
+    expression: str | None = None
+
+    def wanted(self) -> ledger.Subscribe:
+        """What would be made, or why it cannot be."""
+        if self.expression is None:
+            return SubscriptionText(self.place, self.id, self.principal, self.type or "", self.where).change()
+        detection = Detection(self.expression, parse_composite(self.expression), {}, EPOCH)
+        return ledger.Subscribe(Subscription(self.id, self.principal, SIGNAL, detection=detection))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, assert_never
 
-from headgate.client.aio import Client
+from headgate.client.aio import RESERVED, Client
 from headgate.client.errors import SubscriptionEnded
 from headgate.client.subscription import Delivery, Subscription
 from headgate.commands.delivery.local import read_deliveries
@@ -176,6 +176,11 @@ class NodeWorld:
         for who in step.callers or (self._keys.administrator,):
             self._node.run(self._client(who, stream=step.stream).heartbeat(step.horizon))
 
+    def reserve(self, step: story.ReserveStep) -> None:
+        """Have what may be wanted later kept."""
+        asked = step.id, step.type, story.RESERVED_SECONDS, step.where
+        self._node.run(self._client(step.principal).reserve(*asked, expression=step.expression))
+
     def take(self, step: story.CommitStep) -> None:
         """Take a step by requests of the principals who take it."""
         before = self._domain.ledger.version
@@ -318,12 +323,16 @@ class NodeWorld:
         start: Any = "start" if text.history else "now"
         if text.since_version:
             start = self._versions.of_node(text.since_version)
+        elif text.reserved is not None:
+            start = f"{RESERVED}{text.reserved}"
+        elif text.since_time is not None:
+            start = text.since_time
         made = self._node.run(
             client.subscribe(
                 text.id,
                 text.type,
                 text.where,
-                text.since_time or start,
+                start,
                 requires=text.requires,
                 counting=self._credentials.node_ids(text.counted),
             )
