@@ -211,7 +211,10 @@ class Machine:
         """Is it as it was before anything arrived, so that it need not be kept?"""
         self._prune()
         waiting = self._kept or self._rows or self._given or self._prunable or self._clocks or any(self.wakes())
-        return not waiting and self._started and self.beads == self._first_beads
+        if waiting or not self._started or self.beads != self._first_beads:
+            return False
+        first = range(1, self._first_beads + 1)  # as many others may have taken their places, and a block remembers
+        return all(bead.number in first and not isinstance(bead, BlockBead) for bead in self.every_bead())
 
     def templates(self) -> Iterable[TemplateWaits]:
         """The templates of its expression."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -148,6 +149,30 @@ def test_what_goes_to_several_shards_begins_in_one(text: str) -> None:
     told = [one for here in run(plan, moments, ["main"], {3}) for one in here]
     assert plan.routing.is_cut
     assert expected
+    assert sorted(Signal(one.time, one.environment) for one in told) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$A(x) - (B(*); B(*); B(*))",
+        "$A(x) - (B(*); (B(*) | B(1)); B(*))",
+        "$A(x) - $(B(*); B(*))",
+        "$A(x) - {int n = 0; expr: $B(y) event: n = n + 1; if (n = 3) { accept new; kill; } kill new }",
+        "$A(x) - {int n = 0; expr: $B(y) event: n = n + 1; if (n = 3) { accept new; kill; } }",
+    ],
+)
+def test_a_shard_that_has_come_half_way_is_kept_though_it_waits_for_no_time(text: str) -> None:
+    plan = planned(resolved(text))
+    events = [one for n in range(1, 6) for one in (event("A", 10 * n + 5, n, seq=n), event("B", 10 * n + 9, n, seq=-n))]
+    moments = []
+    for one in events:
+        moments += [Moment((one,), {"main": one.time}), Moment((), {"main": one.time + timedelta(seconds=1)})]
+    alone = Machine(plan.composite, EPOCH, (), Horizons({"main": SourceFacts()}), TABLES)
+    expected = sorted(Signal(*signal) for moment in moments for signal in alone.arrive(moment))
+    told = [one for here in run(plan, told_apart(moments), ["main"], set(range(99))) for one in here]
+    assert plan.routing.is_cut
+    assert 0 < len(expected) < 5
     assert sorted(Signal(one.time, one.environment) for one in told) == expected
 
 
