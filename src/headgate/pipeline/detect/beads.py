@@ -82,7 +82,8 @@ class TemplateWaits:
             return None
         values = one.values
         for attribute, literal in self.literals:
-            if compare("=", literal, values.get(attribute)) is not True:
+            value = values.get(attribute)
+            if value != literal if type(value) is type(literal) else compare("=", literal, value) is not True:
                 return None
         keyed = self.keyed
         if not keyed:

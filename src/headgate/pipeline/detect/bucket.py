@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
@@ -69,8 +67,7 @@ class ShardStore(Protocol):
         """Keep nothing."""
 
 
-@dataclass
-class _Waiting:
+class _Waiting(NamedTuple):
     """What a shard waits for: the earliest time for each type, and by the clock."""
 
     times: dict[str | None, datetime]
@@ -107,11 +104,11 @@ class Bucket:
     def keep(self) -> list[CertainSignal]:
         """Put shards where they are kept; the detections that stopped because that could not be done."""
         for key in sorted(self._touched | self._begun):
-            self._try(key, partial(self._keep, key))
+            self._try(key, self._keep, key)
         self._touched.clear()
         return self._taken()
 
-    def _keep(self, key: ShardKey, machine: Machine) -> None:
+    def _keep(self, machine: Machine, key: ShardKey) -> None:
         if self._plan_of(key[0]).routing.is_cut and machine.is_idle():
             del self._machines[key]
             self._waiting.pop(key, None)
@@ -193,7 +190,7 @@ class Bucket:
         if not self.sources.begun:
             self._begun.add(key)
             return
-        self._try(key, lambda machine: machine.offer(()))
+        self._try(key, Machine.offer, ())
         yield from self._settle([key])
 
     def _close(self, number: int) -> tuple[()]:
@@ -215,7 +212,7 @@ class Bucket:
         for key, one in events:
             mine.setdefault(key, []).append(one)
         for key, some in mine.items():
-            self._try(key, lambda machine, some=some: machine.offer(some))  # type: ignore[misc]
+            self._try(key, Machine.offer, some)
         self.sources.take(arrival)
         yield from self._settle({*mine, *(key for key in self._due() if key in self._waiting)})
 
@@ -223,25 +220,27 @@ class Bucket:
         """What has become certain in these shards."""
         told: list[CertainSignal] = []
         for key in sorted(keys):
-            for signal in self._try(key, lambda machine: machine.settle()) or ():
+            for signal in self._try(key, Machine.settle) or ():
                 because = tuple(contributors(signal.because))
                 told.append(CertainSignal(self._place, key[0], signal.time, signal.environment, because))
             machine = self._machines.get(key)
             if machine is not None:
                 self._touched.add(key)
                 self._note(key, machine)
-                for report in machine.take_reports():
-                    self._remark(key[0], STATEMENT_FAILED, report)
+                if machine.reports:
+                    for report in machine.take_reports():
+                        self._remark(key[0], STATEMENT_FAILED, report)
         yield from self._taken()
-        yield from sorted(told, key=lambda one: (one.detection, one.time, repr(one.environment)))
+        if told:
+            yield from sorted(told, key=lambda one: (one.detection, one.time, repr(one.environment)))
 
-    def _try(self, key: ShardKey, do: Callable[[Machine], Any]) -> Any:
+    def _try(self, key: ShardKey, do: Callable[..., Any], *given: Any) -> Any:
         """Have a machine do something; a detection that comes to a limit, or fails, stops and says so."""
         if key[0] in self._stopped:
             return None
-        machine = self._machine(key)
+        machine = self._machines.get(key) or self._machine(key)
         try:
-            return do(machine)
+            return do(machine, *given)
         except LimitReached as error:
             self._stop(key[0], error.code, str(error))
         except _UNFORESEEN as error:
@@ -260,15 +259,13 @@ class Bucket:
         return taken
 
     def _machine(self, key: ShardKey) -> Machine:
-        machine = self._machines.get(key)
-        if machine is None:
-            plan = self._plan_of(key[0])
-            machine = Machine(plan.composite, plan.start, plan.env, self.sources.view(plan.types), plan.tables)
-            keep_to(machine, plan.routing, key[1])
-            saved = self._shards.get(key)
-            if saved is not None:
-                machine.restore(saved, self._state_at)
-            self._machines[key] = machine
+        plan = self._plan_of(key[0])
+        machine = Machine(plan.composite, plan.start, plan.env, self.sources.view(plan.types), plan.tables)
+        keep_to(machine, plan.routing, key[1])
+        saved = self._shards.get(key)
+        if saved is not None:
+            machine.restore(saved, self._state_at)
+        self._machines[key] = machine
         return machine
 
     # -- waiting ----------------------------------------------------------------------------------------------

@@ -47,6 +47,9 @@ _NONE: Final[tuple[Any, ...]] = ()
 FORMAT: Final = 3
 """Of machines as bytes."""
 
+PRUNE_AT: Final = 32
+"""Kept events that are too few to look through: every evaluation that starts is offered those that it may match."""
+
 MAX_REPORTS: Final = 10
 """Different reports that are kept until they are asked for."""
 
@@ -157,7 +160,7 @@ class Machine:
         self._late: dict[int, BlockBead | WithoutBead] = {}
         self._prunable: dict[int, Any] = {}
         self._kept = 0
-        self._prune_at = 1024
+        self._prune_at = PRUNE_AT
         self._given: set[Signal] = set()
         self._new: list[Traced] = []
         self._started = False
@@ -201,6 +204,8 @@ class Machine:
 
     def wakes(self) -> dict[str | None, datetime]:
         """The times that it waits for, and that were not certain yet: the earliest for each type (None: any)."""
+        if not self._gates:
+            return {}
         return {type: gates[0][0] for type, gates in self._gates.items() if gates}
 
     def wakes_by_clock(self) -> datetime | None:
@@ -405,13 +410,15 @@ class Machine:
                             bead.offer(one)
 
     def _pass_gates(self) -> None:
-        for type, gates in list(self._gates.items()):
-            horizon = self.horizon_of(type)
+        for type, gates in list(self._gates.items()) if self._gates else _NONE:
+            if not gates:
+                continue
+            horizon = self.horizons.of(type)
             while gates and gates[0][0] < horizon:
                 bead = heappop(gates)[2]
                 if bead.alive:
                     bead.gate()
-        while self._clocks and self._clocks[0][0] <= self.clock:
+        while self._clocks and self._clocks[0][0] <= self.horizons.clock:
             bead = heappop(self._clocks)[2]
             if bead.alive:
                 bead.gate()
@@ -419,7 +426,8 @@ class Machine:
     def _settle(self) -> None:
         """Pass signals on, judge absence, run blocks, until nothing is left to do."""
         while True:  # gates are passed already: what is waited for now was not certain when the moment began
-            self._drain()
+            if self.under_way or self.endings:
+                self._drain()
             if self._judged:
                 bead = self._judged.popitem()[1]  # one at a time: what it passes on may contradict the next
                 if bead.alive:
@@ -471,7 +479,7 @@ class Machine:
             self._given = {signal for signal in self._given if signal.time >= horizon}
         every = self._prunable.items()
         self._prunable = {number: bead for number, bead in every if bead.alive and bead.prune(horizon)}
-        self._prune_at = max(1024, 2 * self._kept)
+        self._prune_at = max(PRUNE_AT, 2 * self._kept)
 
 
 def _living(gates: list[tuple[datetime, int, Bead]]) -> list[tuple[datetime, int, Bead]]:

@@ -330,14 +330,15 @@ def router(directory: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
     """The function for `mapInArrow`: what the buckets get of some appends."""
 
     def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        known = know(directory)
-        for appends, window in portions(rows):
-            if appends[0].stream == "":
-                blob = pickle.dumps(_facts(known, appends[0].blob, window), protocol=5)
-                yield _rows((bucket, True, blob) for bucket in range(BUCKETS))
-            else:
-                strike(str(Paths(Path(directory)).fault), "detect-decide")
-                yield _rows((bucket, False, blob) for bucket, blob in _route(known, appends, window))
+        with _uncollected():
+            known = know(directory)
+            for appends, window in portions(rows):
+                if appends[0].stream == "":
+                    blob = pickle.dumps(_facts(known, appends[0].blob, window), protocol=5)
+                    yield _rows((bucket, True, blob) for bucket in range(BUCKETS))
+                else:
+                    strike(str(Paths(Path(directory)).fault), "detect-decide")
+                    yield _rows((bucket, False, blob) for bucket, blob in _route(known, appends, window))
 
     return run
 
@@ -391,7 +392,7 @@ _kept: OrderedDict[tuple[str, int], tuple[int, Bucket]] = OrderedDict()
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Beads go when nothing refers to them; to look for cycles among so many would double the work."""
+    """What is made goes when nothing refers to it; to look for circles among so many would double the work."""
     gc.disable()
     try:
         yield
@@ -422,13 +423,13 @@ class BeadProcessor(StatefulProcessor):
             else:
                 blobs.append(bytes(row["blob"]))
         assert told is not None, "a micro-batch without its records"
-        for blob in blobs:
-            for number, some in arrived(blob, known.state_at):
-                new.setdefault(number, []).extend(some)
         mine = int(key[0])
-        state, changes, bucket = self._restored(mine, known)
         strike(str(Paths(Path(self.directory)).fault), "detect-run")
         with _uncollected():
+            state, changes, bucket = self._restored(mine, known)
+            for blob in blobs:
+                for number, some in arrived(blob, known.state_at):
+                    new.setdefault(number, []).extend(some)
             for signal in self._run(bucket, mine, known, told, new):
                 row = SignalRow(signal.detection, signal.time, signal.environment, signal.contributors)
                 yield Row(
