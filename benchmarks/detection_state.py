@@ -5,10 +5,10 @@ one after it a B or a C, in turn, of the A that came 333 before. So about 1,000 
 comes back to a value. A hundred times the machine is saved, as Spark's state has it; `detection_state.svg` is drawn
 from the sizes. The figure is the largest state after the first tenth over the largest in the first tenth.
 
-Open: `$A(x); B(x)` with 1,000 A a second, each with a value of its own, over 1,000 seconds of their times, and no B: a
-million beads that stay open. Told are the memory of the process, what is saved, and the events/s of the last tenth over
-those of the first. With one bead more than the limit it must stop with `limit-reached`. Then, in a machine of the same
-size, a B comes for each of them when all are open, and all must signal.
+Open: `$A(x); B(x)` with a million A, each with a value of its own, in appends of 1,000, over three hours of their
+times, and no B: a million beads that stay open. Told are the memory of the process, what is saved, and the events/s of
+the last tenth over those of the first. With one bead more than the limit it must stop with `limit-reached`. Then, in a
+machine of the same size, a B comes for each of them three hours after its A, when all are open, and all must signal.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from benchmarks.measure import console, report, resident
@@ -38,6 +39,7 @@ LIVE = 333
 """Evaluations that are open at a time, each of three beads."""
 SAMPLES = 100
 OPEN = 1_000_000
+HOURS = 3
 STREAM = "main"
 FIGURE = Path(__file__).parent / "detection_state.svg"
 
@@ -109,15 +111,23 @@ def stay_open() -> None:
             machine.arrive(opened("A", at))
         for at in range(0, OPEN, APPEND):
             signals += len(machine.arrive(opened("B", at, OPEN)))
-        signals += len(machine.arrive(Moment((), {STREAM: moment(3 * OPEN * 1_000)})))
+        signals += len(machine.arrive(Moment((), {STREAM: _opened_at(2 * OPEN)})))
         if signals != OPEN:
             raise RuntimeError(f"{signals} of {OPEN} came to an end")
 
 
 def opened(name: str, first: int, after: int = 0) -> Moment:
-    """Events of one type with values of their own, a thousand a second."""
-    some = tuple(event(name, x, after + x + 1) for x in range(first, first + APPEND))
+    """Events of one type with values of their own."""
+    some = tuple(
+        Occurrence(_opened_at(after + x), (f"bench.{name}",), {"x": x}, STATE, STREAM, after + x + 1)
+        for x in range(first, first + APPEND)
+    )
     return Moment(some, {STREAM: some[-1].time}, some[-1].time)
+
+
+def _opened_at(place: int) -> datetime:
+    """The time of an event by its place: a million in three hours."""
+    return EPOCH + timedelta(hours=HOURS) * (place + 1) / OPEN
 
 
 @contextmanager
