@@ -61,8 +61,9 @@ def expected(domain: Domain) -> Counter[Any]:
     states = {v: domain.ledger.state(v) for v in range(domain.ledger.version + 1)}
     functions = domain.predicates(domain.ledger.state())
     found: Counter[Any] = Counter()
+    every = [subscription for subscription, _ in domain.ledger.all_subscriptions(domain.ledger.version)]
     for event in domain.events():
-        for subscription, _ in domain.ledger.all_subscriptions(domain.ledger.version):
+        for subscription in every:
             if subscription.type.split(".")[0] == event.type.split(".")[0]:
                 delivery = decide(event, subscription, states.__getitem__, functions)
                 if delivery is not None:

@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
+from tests.strategies.deciding import write_signals
 
 from headgate.cli.shared.common import out
 from headgate.cli.stories.demo import answer, show_exhibits
@@ -15,28 +16,43 @@ from headgate.cli.stories.stage import Refusal, Stage
 from headgate.decide.composite import Signal
 from headgate.decide.deliver import decide
 from headgate.model.events import Event
-from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.pipeline.deliveries import Delivered
 from headgate.pipeline.detect.bucket import CertainSignal
 from headgate.pipeline.detect.replay import replay
+from headgate.pipeline.detect.signals import SignalRow
+from headgate.scenario.format.story import HeartbeatStep, PublishStep
 
 
-def _replayed(stage: Stage, detection: Subscription) -> list[CertainSignal]:
-    """What a detection has signalled, by the machine that Spark runs, without Spark."""
-    domain = stage.world.domain
-    return replay(domain.paths, domain.log, domain.ledger, detection).signals
+def _settle(stage: Stage, certain: dict[str, list[CertainSignal]]) -> None:
+    """Let the machine that Spark runs make of the log what it can, without Spark, and publish what comes of it."""
+    domain, detections = stage.world.domain, stage.detections
+    while detections is not None and not detections.is_settled():
+        rows = []
+        for number, (one, _) in enumerate(domain.ledger.all_subscriptions(domain.ledger.version)):
+            if one.detection is not None:
+                known = certain.setdefault(one.id, [])
+                new = replay(domain.paths, domain.log, domain.ledger, one).signals[len(known) :]
+                known += new
+                rows += [(s.arrival, SignalRow(number, s.time, s.environment, s.contributors)) for s in new]
+        write_signals(domain, [row for _, row in sorted(rows, key=lambda one: (one[0], one[1].order))])
+        stage.derive()
 
 
 class Rehearsal:
     """A story played to its end in a directory, and what `decide` delivers of it."""
 
     def __init__(self, name: str, directory: Path) -> None:
+        self.certain: dict[str, list[CertainSignal]] = {}
+        """What each detection has signalled, with the record of the log that made it certain."""
         with Stage(name, directory, threading.Event()) as stage:
             with redirect_stdout(StringIO()) as exhibits:
                 show_exhibits(stage)
                 for number in stage.scenes:
+                    if not isinstance(stage.scenario.steps[number], PublishStep | HeartbeatStep):
+                        _settle(stage, self.certain)  # what is signalled by now is published at the version of now
                     stage.take(number)
+                _settle(stage, self.certain)
                 show_exhibits(stage)
                 out.print(answer(stage))
             self.said = exhibits.getvalue()
@@ -46,7 +62,6 @@ class Rehearsal:
             ledger = stage.world.domain.ledger
             self._every = [one for one, _ in ledger.all_subscriptions(ledger.version)]
             self.subscriptions = [one for one in self._every if one.detection is None]
-            self.certain = {one.id: _replayed(stage, one) for one in self._every if one.detection is not None}
             self.states: list[State] = [ledger.state(version) for version in range(ledger.version + 1)]
         self.refusals = [row for row in self.board.rows if isinstance(row, Refusal)]
 

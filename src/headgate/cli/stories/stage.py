@@ -2,9 +2,8 @@
 
 Guarantees: nothing is acted. Steps are taken by the code that takes those of every scenario; statements are signed and
 verified; events go through the gateway into the log, Spark decides them, and what the table shows is read back from
-the delivery store. What is detected is a detection of the ledger, and what it signals is what its machine makes of the
-log (`pipeline.detect.replay`), so that a story needs one query alone. What a story says is refused has been tried and
-refused; a story that goes otherwise is stopped.
+the delivery store. Where something is detected, Spark's detection query detects it, and what detections publish is
+published as on a node. What a story says is refused has been tried and refused; a story that goes otherwise is stopped.
 The gateway, the pipeline and the table each open the domain for themselves, as separate processes would.
 
 Statements go through the same door as at a gateway: signatures first, then chains and providers, then one batch of the
@@ -38,24 +37,22 @@ from rich.text import Text
 from headgate.cli.shared.common import Stopped
 from headgate.cli.stories import file_of
 from headgate.cli.stories.place_map import PlaceMap
-from headgate.commands import subscriptions as subscribing
+from headgate.cli.stories.story_detections import StoryDetections
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.event_types import SignedTypes
 from headgate.decide.composite import Signal
 from headgate.decide.publish import type_check
-from headgate.lang.composite import parse_composite
 from headgate.lang.render import render_condition
 from headgate.ledger import StartingPoint
 from headgate.model.authority import Certificate, Identity, NetworkAuthority, RevocationList, Validity
 from headgate.model.changes import Batch
 from headgate.model.errors import EngineFailed, HeadgateError
 from headgate.model.events import Draft, Event
-from headgate.model.rights import Action, Detection, Subscription
-from headgate.model.types import SIGNAL, EventType
+from headgate.model.rights import Action
+from headgate.model.types import EventType
 from headgate.model.values import EPOCH, Value, plain
 from headgate.node.domain import Domain
 from headgate.pipeline.deliveries import Delivered
-from headgate.pipeline.detect.replay import replay
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
 from headgate.scenario.engines.node_engine.story_keys import StoryKeys
@@ -165,11 +162,10 @@ class Stage:
         """What is to be shown, each with the version it is of."""
         self._outcome = beginning(scenario)
         self.world.begin(scenario.policy)
-        self._detects = any(isinstance(step, story.DetectStep) for step in scenario.steps)
-        if self._detects:  # every stream of the story counts from the start
-            for stream in sorted({one.stream for one in scenario.steps if isinstance(one, PublishStep)}):
-                self.world.publisher.hold(stream)
-        self._replayed: tuple[tuple[int, int, int], Mapping[str, Sequence[Signal]]] = (0, 0, 0), {}
+        self.detections: StoryDetections | None = None
+        if any(isinstance(step, story.DetectStep) for step in scenario.steps):
+            streams = sorted({one.stream for one in scenario.steps if isinstance(one, PublishStep)})
+            self.detections = self._files.enter_context(closing(StoryDetections(self.world, streams)))
         self._begins = next((n for n, line in enumerate(scenario.lines) if line.say), 0)
         for number in range(self._begins):
             self.take(number)
@@ -192,18 +188,19 @@ class Stage:
     def play(self, session: Any, show: Show = _show_nothing, pace: float = 0.0) -> None:
         """Take the steps while the streaming query runs; `pace` is the seconds between events."""
         say, last, cold = "", None, True  # the first decision of a cold Spark takes some seconds
-        query = self.pipeline(session).start()
+        queries = [self.pipeline(session).start()]
+        if self.detections is not None:
+            queries.append(self._node.detecting(session).start())
 
         def watch(until: Event | float, say: str) -> None:
             """Show what arrives, until an event and all before it are decided, or a time has come."""
             while True:
                 self._look()
                 show(self.board, say)
-                done = all(map(self.board.decided, self.world.events))  # streams are decided side by side
-                if done if isinstance(until, Event) else time.monotonic() >= until:
+                if self._is_decided() if isinstance(until, Event) else time.monotonic() >= until:
                     return
-                if not query.isActive:
-                    failure = describe(query.exception() or RuntimeError("it gives no reason"))
+                if (ended := next((one for one in queries if not one.isActive), None)) is not None:
+                    failure = describe(ended.exception() or RuntimeError("it gives no reason"))
                     raise EngineFailed(f"the streaming query stopped: {failure.cause}", trace=failure.trace)
                 if self._stop.wait(TICK):
                     raise Stopped
@@ -225,22 +222,25 @@ class Stage:
             if last is not None:
                 watch(last, say)
         finally:
-            query.stop()
-        self._look()  # what was promised last makes signals certain, too
-        show(self.board, say)
+            for query in queries:
+                query.stop()
+
+    def _is_decided(self) -> bool:
+        """Is every event decided, and all published that comes of signals? Streams are decided side by side."""
+        settled = self.detections is None or self.detections.is_settled()
+        return settled and all(map(self.board.decided, self.world.events))
 
     def _look(self) -> None:
-        self.look(self._seen.store.reached().streams, read_deliveries(self._seen), self._signals())
+        self.derive()
+        signals = {} if self.detections is None else self.detections.signals()
+        self.look(self._seen.store.reached().streams, read_deliveries(self._seen), signals)
 
-    def _signals(self) -> Mapping[str, Sequence[Signal]]:
-        """What detections have signalled, by what is in the log."""
-        seen = self._seen
-        at = *seen.log.newest(), seen.ledger.version
-        if self._detects and at != self._replayed[0]:
-            every = (one for one, _ in seen.ledger.all_subscriptions(at[2]) if one.detection is not None)
-            runs = ((one.id, replay(seen.paths, seen.log, seen.ledger, one)) for one in every)
-            self._replayed = at, {id: [Signal(one.time, one.environment) for one in run.signals] for id, run in runs}
-        return self._replayed[1]
+    def derive(self) -> None:
+        """Publish what was signalled, and put it on the board."""
+        if self.detections is not None:
+            new = self.detections.derive()
+            self.world.events += new
+            self._put(new)
 
     def look(
         self,
@@ -259,8 +259,8 @@ class Stage:
         before, published = self.world.domain.ledger.version, len(self.world.events)
         self.world.domain.note = line.note
         refusal = None
-        if isinstance(step, story.DetectStep):
-            self._detect(step)
+        if isinstance(step, story.DetectStep) and self.detections is not None:
+            self.detections.begin(step, len(self.scenario.steps))
         else:
             refusal = take_step(step, self.world, self.scenario, self._outcome)
         if self._outcome.complaints:
@@ -275,18 +275,15 @@ class Stage:
             points = self.world.domain.ledger.starting_points(version=version)
             self.board.rows += [(point, line.note) for point in points]
         accepted = self.world.events[published:]
-        self.board.rows += accepted
-        if self.board.map is not None and isinstance(step, PublishStep):
-            for event in accepted:
-                self.board.map.see(event, step.occurred, self.world.state())
+        self._put(accepted)
         return accepted[-1] if accepted else None
 
-    def _detect(self, step: story.DetectStep) -> None:
-        """A detection begins, as any user's does; it sees what history shows."""
-        detection = Detection(step.expression, parse_composite(step.expression), step.bound)
-        wanted = Subscription(step.id, step.principal, SIGNAL, history=True, detection=detection)
-        count = len(self.scenario.steps)
-        subscribing.detect(self.world.ledger, wanted, most=count, most_detections=count)
+    def _put(self, events: Sequence[Event]) -> None:
+        """Put accepted events on the board."""
+        self.board.rows += events
+        if self.board.map is not None:
+            for event in events:
+                self.board.map.see(event, event.occurred, self.world.state())
 
     def called(self, text: str) -> str:
         """A text with the names that keys have in the story."""
@@ -441,7 +438,8 @@ class Board:
         for row in self.rows:
             if isinstance(row, Event):
                 cells = (self._cell(row, reader.subscription) for reader in self.narration.readers)
-                table.add_row(Text(str(row.seq), "dim"), Text(self._sent[row.id]), *cells)
+                sent = self._sent.get(row.id) or self._line(row.values)  # what a detection publishes nobody sends
+                table.add_row(Text(str(row.seq), "dim"), Text(sent), *cells)
                 continue
             if isinstance(row, Refusal):
                 parts += [table, Text(f"xx {row.say}: refused [{row.error.code}]", "bold red")]
@@ -490,8 +488,11 @@ class Board:
         return {draft.id: self._words(draft) for draft in self._drafts}
 
     def _words(self, draft: Draft) -> str:
-        words = " ".join(show(value) for value in self._values(draft).values() if value is not None)
+        words = self._line(self._values(draft))
         return words if draft.requires is None else f"{words}  {render_condition(draft.requires)}"
+
+    def _line(self, values: Mapping[str, Value]) -> str:
+        return " ".join(show(value) for value in values.values() if value is not None)
 
     def _values(self, draft: Draft) -> Mapping[str, Value]:
         return type_check(draft, self.scenario.types.attributes(draft.type))

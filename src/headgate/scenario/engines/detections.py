@@ -68,6 +68,7 @@ class Detections:
     running: dict[str, list[_Running]] = field(default_factory=dict)
     arrivals: list[_Arrival] = field(default_factory=list)
     horizons: dict[str, datetime] = field(default_factory=dict)
+    _settled: tuple[int, int] = (0, 0)
 
     def begin(self, step: story.DetectStep, state: State) -> story.SubscribeStep:
         """Accept a detection: the subscriptions that it sees by, all of one version; or why it is refused."""
@@ -145,6 +146,11 @@ class Detections:
         """The clock has come to a time."""
         self.arrivals.append(_Arrival(dict(self.horizons), clock))
 
+    def is_unsettled(self) -> bool:
+        """May anything new come of signals? Only if something arrived, or a detection began, since this was asked."""
+        last, self._settled = self._settled, (len(self.arrivals), len(self._deriving()))
+        return self._settled[1] > 0 and self._settled != last
+
     def derived(
         self,
         views: Mapping[str, Mapping[str, Mapping[str, Value]]],
@@ -178,26 +184,24 @@ class Detections:
         steps = [self.arrivals[place.seq].step for place in contributors(told.because)]
         return [step.draft.id for step in steps if step is not None]
 
-    def promise_derived(self, clock: datetime) -> bool:
-        """Promise of each type that detections publish what they will signal no more; did any promise move?"""
-        moved = False
-        everywhere = min((self.horizons.get(stream, EPOCH) for stream in self.streams), default=EPOCH)
+    def promise_derived(self, clock: datetime) -> None:
+        """Promise of each type that detections publish what they will signal no more, which arrives if it is new."""
+        known = dict(self.horizons)  # of what is promised now signals may come, which were not certain before
+        everywhere = min((known.get(stream, EPOCH) for stream in self.streams), default=EPOCH)
         for type in self.published:
             mine = [run for run in self._deriving() if run.derives is not None and _publishes(run.derives) == type]
-            horizon = min((self._horizon(run, everywhere) for run in mine), default=everywhere)
-            if horizon > self.horizons.get(_source(type), EPOCH):
-                self.horizons[_source(type)], moved = horizon, True
-        if moved:
+            horizon = min((self._horizon(run, everywhere, known) for run in mine), default=everywhere)
+            self.horizons[_source(type)] = max(horizon, known.get(_source(type), EPOCH))
+        if any(known.get(source, EPOCH) < horizon for source, horizon in self.horizons.items()):
             self.passed(clock)
-        return moved
 
-    def _horizon(self, run: _Running, everywhere: datetime) -> datetime:
-        """Before which time a detection signals no more."""
+    def _horizon(self, run: _Running, everywhere: datetime, known: Mapping[str, datetime]) -> datetime:
+        """Before which time a detection signals no more, by what is known to be promised."""
         if may_reach_back(run.composite):
             return EPOCH
         seen = {template.type for template in templates(run.composite)}
         sources = [_source(type) for type, line in self.published.items() if seen.intersection(line)]
-        return min([everywhere, *(self.horizons.get(source, EPOCH) for source in sources)])
+        return min([everywhere, *(known.get(source, EPOCH) for source in sources)])
 
     def is_hidden(self, subscription: str) -> bool:
         """Is this a subscription of a detection, and not of the file?"""

@@ -157,7 +157,7 @@ def play(scenario: story.Scenario, stage: StoryStage) -> ScenarioOutcome:
             _derive(stage, outcome)
     received = stage.deliveries()
     outcome.deliveries = {id: got for id, got in received.items() if not detections.is_hidden(id)}
-    views = {id: {one.event: one.view for one in got} for id, got in received.items() if detections.is_hidden(id)}
+    views = _views({id: got for id, got in received.items() if detections.is_hidden(id)})
     outcome.signals = detections.signals(views, by_reference=isinstance(stage, DecideStage))
     return outcome
 
@@ -216,13 +216,15 @@ def derivations(scenario: story.Scenario) -> list[list[story.TakenStep]]:
 def _derive(stage: DecideStage, outcome: ScenarioOutcome) -> None:
     """Publish and add what detections have signalled, and promise what they will not, until nothing comes of it."""
     detections = outcome.detections
-    while True:
-        views = {id: {one.event: one.view for one in got} for id, got in stage.deliveries().items()}
-        steps = detections.derived(views, stage.state().types, stage.now, stage.readers_of)
-        for step in steps:
-            take_derived(step, stage, outcome)
-        if not steps and not detections.promise_derived(stage.now):
-            return
+    while detections.is_unsettled():
+        while steps := detections.derived(_views(stage.deliveries()), stage.state().types, stage.now, stage.readers_of):
+            for step in steps:
+                take_derived(step, stage, outcome)
+        detections.promise_derived(stage.now)
+
+
+def _views(deliveries: Mapping[str, list[Got]]) -> dict[str, dict[str, Mapping[str, Value]]]:
+    return {id: {one.event: one.view for one in got} for id, got in deliveries.items()}
 
 
 def take_derived(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) -> None:
@@ -479,6 +481,8 @@ class DecideStage(LocalStage):
         self.states = [State(administrator=story.ADMINISTRATOR)]
         self.events: list[Event] = []
         self.subscriptions: list[Subscription] = []
+        self._decided: list[tuple[int, list[Got]]] = []
+        """How far events were decided for each subscription, and what it gets of those."""
         self.tails: dict[str, int] = {}
         self.rates = Rates()
         self.book: Book | None = None
@@ -531,12 +535,21 @@ class DecideStage(LocalStage):
     def deliveries(self) -> dict[str, list[Got]]:
         """Every delivery, subscription by subscription in the order they began."""
         deliveries: dict[str, list[Got]] = {s.id: [] for s in self.subscriptions}
-        for subscription in self.subscriptions:
-            for event in self.events:
+        for subscription, received in zip(self.subscriptions, self._received(), strict=True):
+            deliveries[subscription.id] += received
+        return deliveries
+
+    def _received(self) -> list[list[Got]]:
+        """What each subscription gets of all events; each event is decided for it once, for that never changes."""
+        self._decided += [(0, []) for _ in self.subscriptions[len(self._decided) :]]
+        for number, subscription in enumerate(self.subscriptions):
+            through, received = self._decided[number]
+            for event in self.events[through:]:
                 delivery = decide(event, subscription, self.states.__getitem__, self.functions)
                 if delivery is not None:
-                    deliveries[subscription.id].append(Got(event.id, event.stream, event.seq, delivery.view))
-        return deliveries
+                    received.append(Got(event.id, event.stream, event.seq, delivery.view))
+            self._decided[number] = len(self.events), received
+        return [received for _, received in self._decided]
 
 
 def run_decide(scenario: story.Scenario) -> ScenarioOutcome:
