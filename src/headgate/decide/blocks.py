@@ -9,6 +9,7 @@ do with `new`, `once` and `var`, and what a `Delay` assumes, depends on arrival 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -21,7 +22,9 @@ from headgate.decide.truth import combined, compared, evaluate, every, opposite,
 from headgate.model import composite as model
 from headgate.model import expressions as tree
 from headgate.model.composite import Composite, Statement
+from headgate.model.errors import LimitReached
 from headgate.model.expressions import Condition, Constant, Operand, Variable
+from headgate.model.limits import MAX_BLOCK_STEPS
 from headgate.model.values import EPOCH, Value
 
 
@@ -155,25 +158,45 @@ class _Record:
 
     time: datetime
     values: dict[str, Value]
+    said: str
+    """What it said when it was put there: so the order of equal times does not depend on arrival."""
+    queue: int
     removed: bool = False
 
     def order(self) -> tuple[datetime, str]:
-        """Its place: by time, and among equal times by what it says, so that it does not depend on arrival."""
-        return self.time, repr(sorted(self.values.items()))
+        """Its place: by time, and among equal times by what it said."""
+        return self.time, self.said
 
 
 @dataclass(slots=True)
 class _Queue:
-    """A queue: its records in order, how far it is fixed, and what was ever put on it."""
+    """A queue: its records in order, and how far it is fixed."""
 
     of: model.BlockQueue
     records: list[_Record] = field(default_factory=list)
-    seen: set[Signal] = field(default_factory=set)
     frontier: datetime = EPOCH
     fixed: int = 0
 
+    def put(self, record: _Record) -> None:
+        insort(self.records, record, key=_Record.order)
+
+    def take(self, record: _Record) -> None:
+        del self.records[self.place(record)]
+
+    def place(self, record: _Record) -> int:
+        """Where one of its records stands."""
+        return self.records.index(record, bisect_left(self.records, record.order(), key=_Record.order))
+
     def first_variable(self) -> _Record | None:
-        return next((record for record in self.records if record.time >= self.frontier), None)
+        return next(iter(self.records[(at := self.before_frontier()) : at + 1]), None)
+
+    def before_frontier(self) -> int:
+        """How many of its records nothing can come before any more."""
+        return bisect_left(self.records, self.frontier, key=_time)
+
+
+def _time(record: _Record) -> datetime:
+    return record.time
 
 
 class _NullDereferenceError(Exception):
@@ -215,7 +238,7 @@ class _Run:
         if self.is_over():
             return FOREVER
         waiting = list(self._frontiers)
-        waiting += [record.time for group in self.groups.values() for queue in group.queues for record in queue.records]
+        waiting += [group.earliest() for group in self.groups.values()]
         return min(waiting, default=EPOCH)
 
     def advance(self, arrivals: Arrivals) -> None:
@@ -264,6 +287,7 @@ class Group:
         self._own = 0
         self._new: _Record | None = None
         self._at = start
+        self._steps = 0
 
     def promise(self, frontiers: Sequence[datetime]) -> None:
         """Before these times, everything has entered the queues."""
@@ -273,20 +297,17 @@ class Group:
     def insert(self, at: int, signal: Signal) -> None:
         """A signal enters a queue."""
         queue = self.queues[at]
-        self._new = _Record(signal.time, dict(signal.environment))
-        queue.records.append(self._new)
-        queue.records.sort(key=_Record.order)
+        self._new = _Record(signal.time, dict(signal.environment), repr(signal.environment), at)
+        queue.put(self._new)
         self._run(at, queue.of.event, signal.time)
 
     def grow(self) -> None:
         """Tell of the records that have become fixed."""
         for at, queue in enumerate(self.queues):
-            fixed = {id(r) for r in queue.records if r.time < queue.frontier}
-            fresh = len(fixed) > queue.fixed
-            queue.fixed = len(fixed)
-            if fresh:
+            before, queue.fixed = queue.fixed, queue.before_frontier()
+            if queue.fixed > before:
                 self._run(at, queue.of.var, queue.frontier)
-                queue.fixed = sum(1 for r in queue.records if r.time < queue.frontier)
+                queue.fixed = queue.before_frontier()
 
     def finish(self, at: int, time: datetime) -> None:
         """A queue has ended."""
@@ -302,14 +323,22 @@ class Group:
         taken, self.reports = self.reports, []
         return taken
 
-    def times(self) -> list[datetime]:
-        """The times of the records on its queues."""
-        return [record.time for queue in self.queues for record in queue.records]
+    def size(self) -> int:
+        """How many records are on its queues."""
+        return sum(len(queue.records) for queue in self.queues)
+
+    def earliest(self) -> datetime:
+        """The time of the first record on its queues."""
+        return min((queue.records[0].time for queue in self.queues if queue.records), default=FOREVER)
+
+    def grows_after(self) -> list[datetime]:
+        """The time of the first variable record of each queue: past it, more is fixed than now."""
+        return [FOREVER if one is None else one.time for one in map(_Queue.first_variable, self.queues)]
 
     def _run(self, at: int, statements: tuple[Statement, ...], time: datetime) -> None:
         if self.killed:
             return
-        self._own, self._at = at, time
+        self._own, self._at, self._steps = at, time, 0
         try:
             self._all(statements)
         except _NullDereferenceError as error:
@@ -321,7 +350,16 @@ class Group:
 
     def _all(self, statements: Iterable[Statement]) -> None:
         for statement in statements:
+            self._step()
             self._one(statement)
+
+    def _step(self) -> None:
+        self._steps += 1
+        if self._steps > MAX_BLOCK_STEPS:
+            raise LimitReached(
+                f"a block takes more than MAX_BLOCK_STEPS ({MAX_BLOCK_STEPS}) steps at once",
+                remedy="nest fewer loops, or kill records that are no longer needed",
+            )
 
     def _one(self, statement: Statement) -> None:
         match statement:
@@ -336,8 +374,9 @@ class Group:
                         break
             case model.Loop(name, first, body):
                 began = self._pointer(first)
-                queue = self._queue_of(began)
-                for record in [] if began is None else queue.records[queue.records.index(began) :]:
+                queue = self.queues[0 if began is None else began.queue]
+                for record in [] if began is None else queue.records[queue.place(began) :]:
+                    self._step()
                     if not record.removed:
                         self._locals[name] = record
                         self._all(body)
@@ -360,19 +399,18 @@ class Group:
         if target.function != ".@":
             record.values[target.function[1:]] = value
         elif time is not None and time >= record.time:
+            queue = self.queues[record.queue]
+            queue.take(record)
             record.time = time
-            self._queue_of(record).records.sort(key=_Record.order)
+            queue.put(record)
         else:
             self.reports.append(f"the time of a record is set to `{value}`, which is not later than its own")
 
     def _remove(self, record: _Record) -> None:
         record.removed = True
-        queue = self._queue_of(record)
+        queue = self.queues[record.queue]
         queue.fixed -= record.time < queue.frontier and queue.fixed > 0
-        queue.records = [one for one in queue.records if one is not record]
-
-    def _queue_of(self, record: _Record | None) -> _Queue:
-        return next((q for q in self.queues if any(one is record for one in q.records)), self.queues[self._own])
+        queue.take(record)
 
     # -- values and truth ---------------------------------------------------------------------------------------
 
@@ -398,8 +436,9 @@ class Group:
                 return self._value(left) / self._value(right)
             case tree.Apply(".tl", (of,)):
                 record = self._dereferenced(of)
-                after = self._queue_of(record).records
-                return next(iter(after[after.index(record) + 1 :]), None)
+                queue = self.queues[record.queue]
+                after = queue.place(record) + 1
+                return next(iter(queue.records[after : after + 1]), None)
             case tree.Apply(".@", (of,)):
                 return self._dereferenced(of).time
             case tree.Apply(name, (of,)):
@@ -454,8 +493,8 @@ class Group:
     def _order(self, pointer: Any) -> int | None:
         if pointer is None:
             return 2**62
-        records = self._queue_of(pointer).records if isinstance(pointer, _Record) else []
-        return next((at for at, one in enumerate(records) if one is pointer), None)
+        is_there = isinstance(pointer, _Record) and not pointer.removed
+        return self.queues[pointer.queue].place(pointer) if is_there else None
 
 
 def _is_pointer(operand: Operand) -> bool:

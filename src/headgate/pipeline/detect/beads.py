@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, assert_never
 
 from headgate.decide import composite as meaning
@@ -693,18 +694,26 @@ class BlockBead(Bead):
 
     judges = True
 
-    __slots__ = ("arrived", "block", "entered", "groups", "last", "open", "over")
+    __slots__ = ("arrived", "block", "due", "entered", "groups", "growing", "last", "numbers", "open", "over", "sizes")
 
     def __init__(self, machine: Machine, begun: Begun, block: model.Block) -> None:
         super().__init__(machine, begun)
         self.block = block
-        self.groups: dict[tuple[Value, ...], BlockGroup] = {}
+        self.groups: list[BlockGroup] = []
+        self.numbers: dict[tuple[Value, ...], int] = {}
+        """The numbers of its groups, by the values of what it is `by`."""
+        self.entered: list[dict[EventPlace, None]] = []
+        """For each group the events that led to what entered its queues, on which all that is accepted may rest."""
+        self.sizes: list[int] = []
+        """What each group counts for among the evaluations: itself, where there may be many, and its records."""
+        self.growing: list[list[tuple[datetime, int]]] = [[] for _ in block.queues]
+        """For each queue, past which times more is fixed than now, and in which group."""
+        self.due: list[dict[int, datetime]] = [{} for _ in block.queues]
+        """For each queue, the newest of those times by group."""
         if not block.by:
-            self.groups[()] = BlockGroup(block, self.env, self.start)
+            self._group(())
         self.open: dict[int, tuple[int, Bead]] = {}
         self.arrived: list[tuple[Traced, int]] = []
-        self.entered: dict[tuple[Value, ...], dict[EventPlace, None]] = {}
-        """The events that led to what entered the queues, on which all that is accepted may rest."""
         self.over: dict[int, datetime] = {}
         """The queues that have ended and not been told so, with when."""
         self.last = self.start
@@ -732,44 +741,65 @@ class BlockBead(Bead):
         frontiers = [FOREVER for _ in self.block.queues]
         for at, bead in self.open.values():
             frontiers[at] = bead.settled()
+        touched: set[int] = set()
         arrived, self.arrived = self.arrived, []
         for signal, at in sorted(
             dict.fromkeys(arrived), key=lambda one: (one[0].time, one[1], repr(one[0].environment))
         ):
             bound = dict(signal.environment)
-            name = tuple(bound.get(by) for by in self.block.by)
-            group = self.groups.get(name)
-            if group is None:
-                group = self.groups[name] = BlockGroup(self.block, self.env, self.start)
-            group.promise(frontiers)
-            group.insert(at, signal)
-            entered = self.entered.setdefault(name, {})
-            if len(entered) <= MAX_CONTRIBUTORS:
-                entered |= dict.fromkeys(contributors(signal.because))
+            number = self._group(tuple(bound.get(by) for by in self.block.by))
+            touched.add(number)
+            self.groups[number].promise(frontiers)
+            self.groups[number].insert(at, signal)
+            if len(self.entered[number]) <= MAX_CONTRIBUTORS:
+                self.entered[number] |= dict.fromkeys(contributors(signal.because))
             self.machine.wait(sources(self.block.queues[at].of), signal.time, self)
-        for group in self.groups.values():
-            group.promise(frontiers)
-            group.grow()
-        for at, ended in sorted(self.over.items()):
-            self.last = max(self.last, ended)
-            for group in self.groups.values():
-                group.finish(at, ended)
+        for growing, frontier in zip(self.growing, frontiers, strict=True):
+            while growing and growing[0][0] < frontier:
+                touched.add(heappop(growing)[1])
+        if self.over:
+            touched.update(range(len(self.groups)))
+        for number in sorted(touched):
+            self._advance(number, frontiers)
+        self.last = max((self.last, *self.over.values()))
         self.over.clear()
-        for name, group in self.groups.items():
-            for time, env in group.take():
-                self.emit(traced(time, env, (self.because, tuple(self.entered.get(name, ())))))
-                self.machine.look_again(self.parent)
-            for report in group.take_reports():
-                self.machine.report(report)
-        if not self.open or (not self.block.by and self.groups[()].killed):
+        if not self.open or (not self.block.by and self.groups[0].killed):
             self.end(self.last)
+
+    def _group(self, name: tuple[Value, ...]) -> int:
+        """The number of a group, which is made if it is new."""
+        if name not in self.numbers:
+            self.numbers[name] = len(self.groups)
+            self.groups.append(BlockGroup(self.block, self.env, self.start))
+            self.entered.append({})
+            self.sizes.append(0)
+        return self.numbers[name]
+
+    def _advance(self, number: int, frontiers: list[datetime]) -> None:
+        """Tell a group what has become fixed and what has ended, and pass on what it accepts."""
+        group = self.groups[number]
+        group.promise(frontiers)
+        group.grow()
+        for at, ended in sorted(self.over.items()):
+            group.finish(at, ended)
+        for growing, due, time in zip(self.growing, self.due, group.grows_after(), strict=True):
+            if time not in (FOREVER, due.get(number)):
+                due[number] = time
+                heappush(growing, (time, number))
+        before, self.sizes[number] = self.sizes[number], bool(self.block.by) + group.size()
+        self.machine.hold(self.sizes[number] - before)
+        for time, env in group.take():
+            self.emit(traced(time, env, (self.because, tuple(self.entered[number]))))
+            self.machine.look_again(self.parent)
+        for report in group.take_reports():
+            self.machine.report(report)
 
     def received(self) -> set[Signal]:
         return set()  # what a block has not accepted, it has not
 
     def settled(self) -> datetime:
         waiting = [bead.settled() for _, bead in self.open.values()]
-        waiting += [time for group in self.groups.values() for time in group.times()]
+        waiting += [group.earliest() for group in self.groups]
         waiting += [signal.time for signal, _ in self.arrived]
         return min(waiting, default=FOREVER)
 
@@ -778,6 +808,8 @@ class BlockBead(Bead):
 
     def leave(self) -> None:
         self.open = {}
+        self.machine.hold(-sum(self.sizes))
+        self.sizes = []
 
 
 KINDS: Final = (

@@ -4,8 +4,8 @@ Guarantees: at each moment it gives the signals that `decide.blocks.detect` give
 takes one back. A bead is one evaluation of one part of the expression; it is linked to the bead it was started by and
 to those it started, so that destroying one needs no search, and an event is offered only to beads that wait for its
 type and for its values. What arrives out of order is kept as long as an evaluation may still start before it. There are
-at most `MAX_BEADS` beads and `MAX_KEPT` kept events: one more is refused with `limit-reached`, and nothing is lost
-silently.
+at most `MAX_BEADS` beads, groups and records of blocks among them, and `MAX_KEPT` kept events: one more is refused with
+`limit-reached`, and nothing is lost silently.
 
 At a moment the signals that follow from what arrived are passed on first, without recursion. Then absence is judged
 (`-`), when nothing is under way that could contradict it; then blocks, the inner ones first, get what became certain.
@@ -44,7 +44,7 @@ from headgate.pipeline.detect.beads import (
 )
 
 _NONE: Final[tuple[Any, ...]] = ()
-FORMAT: Final = 3
+FORMAT: Final = 4
 """Of machines as bytes."""
 
 PRUNE_AT: Final = 32
@@ -158,6 +158,7 @@ class Machine:
         self._clocks: list[tuple[datetime, int, Bead]] = []
         self._judged: dict[int, WithoutBead] = {}
         self._late: dict[int, BlockBead | WithoutBead] = {}
+        self._by_depth: list[tuple[int, int]] = []
         self._prunable: dict[int, Any] = {}
         self._kept = 0
         self._prune_at = PRUNE_AT
@@ -280,14 +281,18 @@ class Machine:
 
     def counted(self) -> int:
         """The number of a new bead."""
-        self.beads += 1
+        self.hold(1)
+        self._next += 1
+        return self._next
+
+    def hold(self, more: int) -> None:
+        """So many more evaluations are open, or as many groups and records of blocks."""
+        self.beads += more
         if self.beads > MAX_BEADS:
             raise LimitReached(
                 f"the detection has more than MAX_BEADS ({MAX_BEADS}) evaluations open",
                 remedy="end it, and bound its evaluations with `-` and a timer",
             )
-        self._next += 1
-        return self._next
 
     def start(self, c: Composite, begun: Begun, *, foreseen: bool) -> Bead:
         """Start an evaluation; what it begins with is done when nothing else is under way."""
@@ -372,7 +377,9 @@ class Machine:
 
     def run_later(self, bead: BlockBead | WithoutBead) -> None:
         """At the end of the moment."""
-        self._late[bead.number] = bead
+        if bead.number not in self._late:
+            self._late[bead.number] = bead
+            heappush(self._by_depth, (-bead.depth(), bead.number))  # what others depend on first
 
     def would_signal(self, c: Composite, start: datetime, env: Environment) -> frozenset[Signal]:
         """What an evaluation would signal from a start on that is not certain yet, if nothing more came."""
@@ -433,8 +440,7 @@ class Machine:
                 if bead.alive:
                     bead.judge()
             elif self._late:
-                number = max(self._late, key=lambda n: (self._late[n].depth(), -n))  # what others depend on first
-                late = self._late.pop(number)
+                late = self._late.pop(heappop(self._by_depth)[1])
                 if late.alive:
                     late.run()
             else:

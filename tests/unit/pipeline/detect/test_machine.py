@@ -222,3 +222,45 @@ def test_what_a_block_could_not_do_is_told_once_and_does_not_pile_up() -> None:
     size = len(running.saved())
     running.arrive(Moment(tuple(event("A", 30 + n, n) for n in range(1, 9)), {"main": seconds(40)}))
     assert len(running.saved()) <= size
+
+
+def test_a_block_comes_to_a_limit_however_deep_its_loops_are() -> None:
+    loops = "".join(f"loop (p{n} = hd) {{ " for n in range(12)) + "kill null" + " }" * 12
+    running = Machine(resolved(f"{{ expr: $A(x) event: {loops} }}"), EPOCH, (), Horizons(ONE))
+    running.arrive(Moment((event("A", 1, 1),), {}))
+    with pytest.raises(LimitReached, match="MAX_BLOCK_STEPS"):
+        running.arrive(Moment(tuple(event("A", n, n) for n in range(2, 9)), {}))
+
+
+@pytest.mark.parametrize(
+    ("text", "each"), [("{ expr: $A(x) - B(*) event: kill null }", 1), ("count ($A(x) - B(*)) by x", 2)]
+)
+def test_records_and_groups_of_a_block_are_counted_and_given_back(
+    text: str, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = Machine(resolved(text), EPOCH, (), Horizons(ONE))
+    running.arrive(Moment((), {}))
+    at_first = running.beads
+    for n in range(1, 8):
+        running.arrive(Moment((event("A", n, n),), {"main": seconds(n + 0.5)}))
+    assert running.beads == at_first + 7 * each
+    monkeypatch.setattr(machine, "MAX_BEADS", running.beads)
+    with pytest.raises(LimitReached, match="MAX_BEADS"):
+        running.arrive(Moment((event("A", 8, 8),), {"main": seconds(8.5)}))
+    monkeypatch.undo()
+    running.arrive(Moment((event("B", 9, 1),), {}))
+    running.arrive(Moment((), {"main": seconds(20)}))
+    assert running.beads == 0
+
+
+@pytest.mark.parametrize("behind", [0, 1_000])
+def test_an_event_concerns_its_own_group_of_a_block_alone(behind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    grown = []
+    grow = beads.BlockGroup.grow
+    monkeypatch.setattr(beads.BlockGroup, "grow", lambda group: (grown.append(group), grow(group)))
+    running = Machine(resolved("count ($A(x) - B(*)) by x"), EPOCH, (), Horizons(ONE))
+    for n in range(1, 101):
+        running.arrive(Moment((event("A", n, n),), {"main": seconds(max(0, n - behind))}))
+    assert len(grown) <= 300
+    told = running.arrive(Moment((event("B", 200, 1),), {"main": seconds(300)}))
+    assert len(told) == 100
