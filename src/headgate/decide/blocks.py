@@ -61,7 +61,7 @@ class Arrivals(Complete):
         self._streams = streams
         self._moment = Moment((), {})
         self._number = 0
-        self._runs: dict[tuple[Composite, datetime, Environment], _Run] = {}
+        self._runs: dict[tuple[int, datetime, Environment], _Run] = {}
         self._received: dict[object, datetime] = {}
         self._assumed: set[object] = set()
 
@@ -126,9 +126,9 @@ class Arrivals(Complete):
 
     def _advanced(self, block: model.Block | model.Aggregate, start: datetime, env: Environment) -> _Run:
         """The block's run, once at each moment given what is new."""
-        key = (block, start, env)
+        key = (id(block), start, env)  # likewise: it is another one elsewhere
         if key not in self._runs:
-            self._runs[key] = _Run(expanded(block), start, env)
+            self._runs[key] = _Run(_in_place(block), start, env)
         run = self._runs[key]
         if run.number < self._number:
             run.number = self._number
@@ -527,6 +527,14 @@ _ACCEPT_HEAD: Final = (model.Choose(((_NOT_NULL, (model.Accept(_HD),)),)),)
 
 def _field(record: Operand, name: str) -> Operand:
     return tree.Apply(f".{name}", (record,))
+
+
+def _in_place(block: model.Block | model.Aggregate) -> model.Block:
+    """A block over what stands where it stands, though it be equal to another."""
+    if isinstance(block, model.Block):
+        return block
+    (queue,) = expanded(block).queues
+    return replace(expanded(block), queues=(replace(queue, of=block.of),))
 
 
 @cache
