@@ -1,13 +1,15 @@
 """The detection query and the reference agree: random detections over one log, on Spark, in a few runs.
 
 Many detections share a domain that has events already. Some are there from the start, some are made in the middle of
-the story, with history or without, some are ended there; the query runs in the middle and at the end, in micro-batches
-of a few events, and is struck at every point at which it can be. `HEADGATE_EXAMPLES` chooses how many.
+the story: with history, from a version on, from a time on, as a reservation gives it, or without. Some are ended there;
+the query runs in the middle and at the end, in micro-batches of a few events, and is struck at every point at which it
+can be. `HEADGATE_EXAMPLES` chooses how many.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -67,25 +69,38 @@ def test_spark_signals_exactly_what_the_reference_does(spark: Any, tmp_path: Pat
     story = Story(tmp_path / "domain")
     facts = {stream: SourceFacts() for stream in story.STREAMS}
     spans: list[list[int | None]] = []  # from which moment on a detection sees events, and until which it counts
+    starts: list[datetime] = []
     query = story.domain.detecting(spark)
 
-    def make(c: Composite, number: int, *, history: bool) -> None:
-        detection = Detection("...", c, {}, EPOCH)
-        story.commit(Subscribe(Subscription(f"d{number}", "ann", SIGNAL, history=history, detection=detection)))
-        spans.append([0 if history else len(story.moments), None])
+    def make(c: Composite, number: int, begin: int, *, start: datetime = EPOCH, since: int = 0) -> None:
+        history = begin < len(story.moments)
+        detection = Detection("...", c, {}, start)
+        one = Subscription(f"d{number}", "ann", SIGNAL, history=history, since_version=since, detection=detection)
+        story.commit(Subscribe(one))
+        spans.append([begin, None])
+        starts.append(start)
 
     for moment in stories[-1]:  # before anybody detects anything
         promised = {stream: min(horizon, seconds(30)) for stream, horizon in moment.horizons.items()}
         story.arrive(replace(moment, horizons=promised), EPOCH - EPOCH)
     third = len(composites) // 3
     for number, c in enumerate(composites[:third]):
-        make(c, number, history=bool(number % 2))
+        make(c, number, 0 if number % 2 else len(story.moments))
+    known = story.domain.ledger.version, len(story.moments)
     for number, moments in enumerate(stories):
         after = 40 * (number + 1) * (EPOCH.resolution * 1_000_000)
         if number == len(stories) // 2:
             query.start(until_empty=True, limit=20).awaitTermination()
             for late, c in enumerate(composites[third:], third):
-                make(c, late, history=bool(late % 2))
+                match late % 4:
+                    case 0:
+                        make(c, late, len(story.moments))
+                    case 1:
+                        make(c, late, known[1], since=known[0])
+                    case 2:
+                        make(c, late, 0, start=seconds(60))
+                    case _:
+                        make(c, late, 0)
             for ended in range(0, third, 3):
                 story.commit(Unsubscribe(f"d{ended}"))
                 spans[ended][1] = len(story.moments)
@@ -102,7 +117,7 @@ def test_spark_signals_exactly_what_the_reference_does(spark: Any, tmp_path: Pat
         assert begin is not None
         unseen = [replace(moment, occurrences=()) for moment in story.moments[:begin]]
         moments = [*unseen, *story.moments[begin:end]]
-        expected = reference(c, EPOCH, (), moments, facts)
+        expected = reference(c, starts[number], (), moments, facts)
         mine = told.get(number, [])
         assert len(set(mine)) == len(mine), c
         assert set(mine) == (expected[-1] if expected else set()), (number, c, begin, end)

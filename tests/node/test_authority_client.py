@@ -461,6 +461,11 @@ def test_a_stranger_declares_the_type_that_it_signed(shop: Alone, run: Callable[
     assert "declared eve.News" in done.output
     with joined(shop, "ann") as ann:
         assert ann.type("eve.News").statement == Path("t.jwt").read_text().strip()
+    for word, said in (("declassify", ["shop.Sale"]), ("reclassify", [])):
+        told = run("type", word, "eve.News", "--for", "shop.Sale", *declare[3:])
+        assert told.exit_code == 0, told.output
+        with joined(shop, "ann") as ann:
+            assert ann.type("eve.News").declassified_for == said
     Path("t.jwt").unlink()
     assert run("type", "sign", "shop.Sale", "text:string", *sign).exit_code == 0
     taken = run(*declare)

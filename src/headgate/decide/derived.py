@@ -217,11 +217,30 @@ def _sees_all(shown: View | None, attributes: frozenset[str]) -> bool:
 
 
 def may_reach_back(c: Composite) -> bool:
-    """May it signal a time that was certain before? Blocks accept what is long past, and probabilities shift times."""
+    """May it signal a time that was certain before?
+
+    Blocks accept what is long past, and probabilities shift times. So do aggregates that pass on what they kept; those
+    that tell at the end when that was, or the first as soon as it is the first, do not, unless somebody waits for them.
+    """
     match c:
-        case model.Block() | model.Aggregate():
-            return True
-        case model.Sequence(probability=float()) | model.Without(probability=float()):
+        case model.Aggregate(function, of):
+            return function in ("min", "max", "last") or not _is_plain(of)
+        case model.Without(left, right, probability=None):
+            return may_reach_back(left) or not _is_plain(right)
+        case _ if _shifts(c):
             return True
         case _:
             return any(map(may_reach_back, model.inside(c)))
+
+
+def _is_plain(c: Composite) -> bool:
+    """Is there neither a block nor a probability in it?"""
+    return not isinstance(c, model.Aggregate) and not _shifts(c) and all(map(_is_plain, model.inside(c)))
+
+
+def _shifts(c: Composite) -> bool:
+    match c:
+        case model.Block() | model.Sequence(probability=float()) | model.Without(probability=float()):
+            return True
+        case _:
+            return False

@@ -15,7 +15,9 @@ from typer.testing import CliRunner
 
 from headgate.cli.main import app
 from headgate.client import Client, Detection, Signal, SubscriptionEnded, aio, connect
+from headgate.model.changes import AddRule
 from headgate.model.errors import AlreadyExists, BadExpression, NotFound
+from headgate.model.rights import Action, Rule
 from strategies.serving import Served, eventually, serving
 
 BOTH = "$Sale(i, a); Sale(i, b)"
@@ -229,3 +231,19 @@ def test_help_has_examples() -> None:
         done = CliRunner().invoke(app, ["detect", *args])
         assert done.exit_code == 0, done.output
     assert "--bind" in CliRunner().invoke(app, ["detect", "null", "--help"]).output
+
+
+def test_a_type_is_declassified_for_a_derived_one_and_classified_again(client: Client, shop: Served, key: Path) -> None:
+    install = Rule("anna-installs", "anna", frozenset({Action.INSTALL}), "*")
+    shop.commit(AddRule(install))
+    client.declare_type("anna.Seen", {"x": "string"})
+    made = client.declare_type("anna.Count", {"count": "int"}, times="publisher", derived="declassified")
+    assert (made.derived, made.declassified_for) == ("declassified", [])
+    assert client.declassify("anna.Seen", "anna.Count").declassified_for == ["anna.Count"]
+    client.reclassify("anna.Seen", "anna.Count")
+    for word, said in (("declassify", ["anna.Count"]), ("reclassify", [])):
+        told = CliRunner().invoke(
+            app, ["type", word, "anna.Seen", "--for", "anna.Count", "--node", url(shop), "--key", str(key)]
+        )
+        assert told.exit_code == 0, told.output
+        assert client.type("anna.Seen").declassified_for == said

@@ -231,6 +231,9 @@ def test_a_promise_of_ones_own_is_no_promise_for_ones_detection(domain: Domain) 
     [
         ("$A(x) - B(x)", False),
         ("max x ($A(x) - B(x))", True),
+        ("$B(x); count ($A(x) - B(x))", False),
+        ("$A(x) - count ($A(x) - B(x))", True),
+        ("first (count ($A(x) - B(x)))", True),
         ("A(x); {Probability = 0.9} B(x)", True),
         ("A(x) - {Delay = 3} B(x)", False),
     ],

@@ -510,6 +510,18 @@ def test_a_subtype_of_another_owner_carries_extend(run: Run, plate: str) -> None
     assert run("type", "verify", "bare.jwt", "--coordinator", "police").exit_code == 1
 
 
+def test_what_a_type_is_derived_of_and_declassified_for_is_signed_and_shown(run: Run, plate: str) -> None:
+    sign = ("type", "sign", "pito.T", "--as", "pito", "--with", "install.jwt", "-o", "t.jwt")
+    done = run(*sign, "--derived", "declassified", "--declassified-for", "met/met.Convoy")
+    assert done.exit_code == 0, done.output
+    for shown in (run("type", "verify", "t.jwt", "--coordinator", "police"), run("cert", "show", "t.jwt")):
+        assert shown.exit_code == 0, shown.output
+        assert "declassified for" in shown.output
+        assert "met.Convoy of met" in shown.output
+    for bad in (("--derived", "anyhow"), ("--declassified-for", "met.Convoy")):
+        assert run("type", "sign", "a.B", "--as", "pito", *bad).exit_code == 2
+
+
 def test_signing_a_type_says_who_can_use_it(run: Run, plate: str) -> None:
     install = ("type", "sign", "a.B", "--as", "pito", "--with", "install.jwt", "-o", "with.jwt")
     assert "pito signs a.B, with 1 certificate\n" in run(*install).stderr

@@ -6,14 +6,15 @@ import gc
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.strategies import composites
 from tests.strategies.composites import TABLES, event, resolved, seconds
 
 from headgate.decide.blocks import Moment, SourceFacts, detect
 from headgate.decide.composite import FOREVER, Complete, Signal, signals
-from headgate.model.composite import Composite, SideAssignment, templates
+from headgate.decide.derived import may_reach_back
+from headgate.model.composite import Aggregate, Composite, Sequence, SideAssignment, Whenever, Without, templates
 from headgate.model.errors import LimitReached
 from headgate.model.values import EPOCH
 from headgate.pipeline.detect import beads, machine
@@ -67,9 +68,15 @@ def test_the_same_absence_with_a_delay_waits_wherever_it_stands(
 
 
 def test_each_of_two_absences_waits_from_when_it_begins() -> None:
-    once = "(null - {Delay = 3} B(1))"
+    one = "(null - {Delay = 3} B(1))"
     moments = [Moment((), {}, seconds(clock)) for clock in (1, 4, 6, 7)]
-    for text, when in ((once, [0, 1, 1, 1]), (f"{once}; {once}", [0, 0, 0, 1])):
+    once = f"once {one}"
+    for text, when in (
+        (one, [0, 1, 1, 1]),
+        (f"{one}; {one}", [0, 0, 0, 1]),
+        (f"({once}); {one}", [0, 0, 0, 1]),
+        (f"({once}); ({once})", [0, 0, 0, 1]),
+    ):
         c = resolved(text)
         assert [len(certain) for certain in detect(c, EPOCH, (), moments, ONE)] == when
         agree(c, (ONE, moments))
@@ -87,6 +94,31 @@ def test_any_arrival_that_keeps_its_promises_gives_the_same_signals(
     rows = [one.seq for one in shuffled if one.tables]
     if rows == sorted(rows):  # of two rows of one time the later number counts, so they stay in order
         assert agree(c, (streams, [*late, moments[-1]])) == agree(c, world)
+
+
+_PLAIN = composites.accepted(blocks=False)
+_AGGREGATES = st.builds(Aggregate, st.sampled_from(["count", "first", "once", "last"]), _PLAIN)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    composites.accepted(blocks=True)
+    | _AGGREGATES
+    | st.builds(Sequence, _PLAIN, _AGGREGATES)
+    | st.builds(Sequence, _AGGREGATES, _PLAIN)
+    | st.builds(Without, _AGGREGATES, _PLAIN)
+    | st.builds(Whenever, _AGGREGATES),
+    composites.arrivals(),
+)
+def test_what_does_not_reach_back_signals_nothing_before_what_was_promised(
+    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]
+) -> None:
+    assume(not may_reach_back(c))
+    streams, moments = world
+    running, promised = Machine(c, EPOCH, (), Horizons(streams), TABLES), EPOCH
+    for moment in moments:
+        assert all(signal.time >= promised for signal in running.arrive(moment))
+        promised = max(promised, min(moment.horizons.get(one, EPOCH) for one in streams))
 
 
 @settings(max_examples=500, deadline=None)
