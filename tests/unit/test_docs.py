@@ -3,6 +3,7 @@
 import importlib
 import re
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -206,9 +207,15 @@ def command_lines() -> set[str]:
     return {line for line in found if line.startswith("headgate ")}
 
 
+@cache
+def helped(*command: str) -> Any:
+    """What is said of a command, which many lines name."""
+    return run(*command, "--help")
+
+
 def test_every_command_has_help_and_is_named() -> None:
     for command in COMMANDS:
-        done = run(command, "--help")
+        done = helped(command)
         assert done.exit_code == 0, done.output
     assert {line.split()[1] for line in command_lines()} == set(COMMANDS)
 
@@ -218,7 +225,7 @@ def test_a_command_that_is_named_exists_with_its_options(line: str) -> None:
     _, command, *rest = line.split()
     assert command in COMMANDS
     inner = rest[:1] if command in GROUPS else []
-    known = run(command, *inner, "--help").output
+    known = helped(command, *inner).output
     assert [option for option in rest if option.startswith("--") and option not in known] == []
 
 

@@ -129,36 +129,41 @@ def _tested(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_every_test_runs_and_all_are_counted_in_the_last_line(tests_of_two_kinds: Path) -> None:
-    done = _tested(tests_of_two_kinds)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.splitlines()[-1].startswith("=== 16 passed in ")
-    assert done.stdout.count("passed") == 1, "nobody adds them up twice"
-
-
-def test_what_is_compiled_is_kept_whatever_the_environment_says_and_beside_no_module(tests_of_two_kinds: Path) -> None:
+    """What runs beside them counts as one of them; what is compiled is kept, and beside no module."""
     file = tests_of_two_kinds / "tests" / "unit" / "test_c.py"
-    file.write_text("import sys\ndef test_one(): assert sys.pycache_prefix and not sys.dont_write_bytecode\n")
-    done = _tested(tests_of_two_kinds)
-    assert done.returncode == 0, done.stdout
+    kept = "assert sys.pycache_prefix and not sys.dont_write_bytecode"
+    file.write_text(f"import sys\ndef test_one(): pass\ndef test_two(): {kept}\n")
+    done = _tested(tests_of_two_kinds, "--with", "echo all is well", "-k", "test_two")
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    assert "all is well  " in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("=== 8 passed, 8 deselected in ")
+    assert done.stdout.count("passed") == 1, "nobody adds them up twice"
     assert not list(tests_of_two_kinds.glob("tests/**/__pycache__"))
 
 
 def test_one_part_that_fails_fails_all_and_is_shown(tests_of_two_kinds: Path) -> None:
-    (tests_of_two_kinds / "tests" / "unit" / "one" / "test_b.py").write_text("def test_one(): assert 1 == 2\n")
-    done = _tested(tests_of_two_kinds)
+    unit = tests_of_two_kinds / "tests" / "unit"
+    (unit / "one" / "test_b.py").write_text("def test_one(): assert 1 == 2\n")
+    (unit / "test_c.py").write_text("def (")
+    done = _tested(tests_of_two_kinds, "--with", "sh -c 'echo all is lost; exit 3'")
     assert done.returncode == 1
     assert "assert 1 == 2" in done.stdout
-    assert "FAILED tests/unit/one\n" in done.stdout
-    assert "14 passed" in done.stdout.splitlines()[-1]
-    assert "1 failed" in done.stdout.splitlines()[-1]
-    (tests_of_two_kinds / "tests" / "unit" / "one" / "test_b.py").write_text("def (")
-    assert _tested(tests_of_two_kinds).returncode == 1
+    assert "all is lost\n" in done.stdout
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED ") and "::" not in line]
+    assert sorted(failed) == [
+        "FAILED sh -c echo all is lost; exit 3",
+        "FAILED tests/unit/one",
+        "FAILED tests/unit/test_c.py",
+    ]
+    for count in ("12 passed", "1 failed", "1 error"):
+        assert count in done.stdout.splitlines()[-1]
 
 
-def test_what_runs_beside_the_tests_counts_as_one_of_them(tests_of_two_kinds: Path) -> None:
-    done = _tested(tests_of_two_kinds, "--with", "echo all is well", "-k", "test_two")
-    assert (done.returncode, "all is well  " in done.stdout) == (0, True)
-    assert done.stdout.splitlines()[-1].startswith("=== 8 passed, 8 deselected in ")
-    done = _tested(tests_of_two_kinds, "--with", "sh -c 'echo all is lost; exit 3'")
-    assert (done.returncode, "all is lost\n" in done.stdout) == (1, True)
-    assert "FAILED sh -c echo all is lost; exit 3\n" in done.stdout
+@pytest.mark.parametrize("failing", ["a test", "what runs beside them"])
+def test_one_failure_is_enough(tmp_path: Path, failing: str) -> None:
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "run-tests", tmp_path / "tools")
+    (tmp_path / "tests" / "unit").mkdir(parents=True)
+    says = "assert False" if failing == "a test" else "pass"
+    (tmp_path / "tests" / "unit" / "test_c.py").write_text(f"def test_one(): {says}\n")
+    assert _tested(tmp_path, "--with", "true" if failing == "a test" else "false").returncode == 1

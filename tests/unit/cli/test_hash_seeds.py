@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from strategies.running import many
+
 ROOT = Path(__file__).parents[3]
 SCENARIOS = sorted(
     str(path.relative_to(ROOT))
@@ -24,13 +28,14 @@ for command in (["test", *files, "--engine", "decide", "--json"], *(["role", "ch
 """
 
 
+@pytest.mark.soak
 def test_the_same_to_the_letter() -> None:
     told = set()
-    for seed in ("0", "1", "2"):
+    for seed in range(many(2, soak=4)):
         made = subprocess.run(
             [sys.executable, "-c", RUN, *SCENARIOS],
             cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": seed, "COLUMNS": "200"},
+            env={**os.environ, "PYTHONHASHSEED": str(seed), "COLUMNS": "200"},
             capture_output=True,
             text=True,
             check=True,
