@@ -18,6 +18,7 @@ from headgate.model.expressions import Combine, Compare, Constant, InRange, Vari
 from headgate.model.state import State
 from headgate.model.types import Catalog, EventType
 from headgate.model.values import EPOCH, Kind, Value
+from strategies.running import among
 
 TYPES = (
     EventType("lab.A", "owner", {"x": Kind.INT}),
@@ -70,6 +71,7 @@ def arriving(events: Iterable[Occurrence], horizon: float = 1_000) -> list[Momen
 
 # -- random expressions -------------------------------------------------------------------------------------------
 
+_TYPES = st.sampled_from(TYPES[:4])
 _PARAMETERS = st.sampled_from(
     [Variable("x"), Variable("x"), Variable("y"), Variable("y"), None, Constant(1), Constant(2)]
 )
@@ -101,16 +103,16 @@ SILLY: list[Side] = [
 
 
 @st.composite
-def templates(draw: st.DrawFn, sides: list[Side]) -> Composite:
+def templates(draw: st.DrawFn, sides: st.SearchStrategy[Side]) -> Composite:
     """A template of one of the first four types."""
-    type = draw(st.sampled_from(TYPES[:4]))
+    type = draw(_TYPES)
     parameters = tuple(draw(_PARAMETERS) for _ in type.attributes)
-    return model.Template(type.name.rpartition(".")[2], parameters, draw(st.sampled_from(sides)))
+    return model.Template(type.name.rpartition(".")[2], parameters, draw(sides))
 
 
 def _leaves(sides: list[Side]) -> st.SearchStrategy[Composite]:
     timers = [*(model.Timer(Constant(n)) for n in (3, 5, 8)), model.Timer(Variable("t"))]
-    matches = templates(sides)
+    matches = templates(st.sampled_from(sides))
     return st.one_of(matches, matches, matches, st.sampled_from([model.NullEvent(), *timers]))
 
 
@@ -158,7 +160,7 @@ def accepted(*, blocks: bool, sides: list[Side] = _SIDES) -> st.SearchStrategy[C
 @st.composite
 def arrivals(draw: st.DrawFn) -> tuple[dict[str, SourceFacts], list[Moment]]:
     """Events of two or three streams, late and out of order, never below what their stream has promised."""
-    streams = {"s1": SourceFacts(), "s2": SourceFacts(draw(st.sampled_from([None, frozenset({"lab.A", "lab.Row"})])))}
+    streams = {"s1": SourceFacts(), "s2": SourceFacts(draw(among(None, frozenset({"lab.A", "lab.Row"}))))}
     if draw(st.booleans()):
         streams["s3"] = SourceFacts(frozenset({"lab.B"}))
     horizons = dict.fromkeys(streams, 0)
@@ -169,17 +171,17 @@ def arrivals(draw: st.DrawFn) -> tuple[dict[str, SourceFacts], list[Moment]]:
         return {name: seconds(at) for name, at in horizons.items()}
 
     for seq in range(draw(st.integers(4, 22))):
-        stream = draw(st.sampled_from(sorted(streams)))
-        clock += draw(st.sampled_from([0, 1, 2]))
+        stream = draw(among(*sorted(streams)))
+        clock += draw(among(0, 1, 2))
         if draw(st.integers(0, 9)) < 6:
             types = streams[stream].types or {"lab.A", "lab.B", "lab.C", "lab.Row"}
-            name = draw(st.sampled_from(sorted(types))).rpartition(".")[2]
-            time = horizons[stream] + draw(st.sampled_from([0, 1, 1, 2, 3, 5]))
+            name = draw(among(*sorted(types))).rpartition(".")[2]
+            time = horizons[stream] + draw(among(0, 1, 1, 2, 3, 5))
             width = len(STATE.types.attributes(f"lab.{name}"))
-            values = [draw(st.sampled_from([1, 1, 2, 2, 3, None])) for _ in range(width)]
+            values = [draw(among(1, 1, 2, 2, 3, None)) for _ in range(width)]
             moments.append(Moment((event(name, time, *values, stream=stream, seq=seq),), promised(), seconds(clock)))
         else:
-            horizons[stream] += draw(st.sampled_from([1, 2, 4]))
+            horizons[stream] += draw(among(1, 2, 4))
             moments.append(Moment((), promised(), seconds(clock)))
     horizons = dict.fromkeys(streams, 1_000)
     return streams, [*moments, Moment((), promised(), seconds(clock + 50))]

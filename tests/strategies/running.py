@@ -1,4 +1,4 @@
-"""How many random examples to run, and from which seed.
+"""How many random examples to run, and from which seed; and strategies that are made once.
 
 `make test` runs few where a property takes long, and `make soak` many: `HEADGATE_TIMES` is how many times as many as a
 property says that it is worth. `HEADGATE_EXAMPLES` sets that number for all, and `HEADGATE_SEED` the seed.
@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any
+from functools import cache
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import HealthCheck, seed, settings
+from hypothesis.strategies import SearchStrategy, sampled_from
+
+T = TypeVar("T")
 
 
 def many(count: int, *, soak: int | None = None) -> int:
@@ -38,3 +42,9 @@ def examples(count: int, *, soak: int | None = None) -> Callable[[Any], Any]:
         return pytest.mark.soak(configured(test if chosen is None else seed(int(chosen))(test)))
 
     return decorate
+
+
+@cache
+def among(*choices: T) -> SearchStrategy[T]:
+    """One of some values. Made once for the same ones: to make a strategy takes longer than to draw from it."""
+    return sampled_from(choices)

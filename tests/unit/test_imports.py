@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,12 +50,17 @@ def test_the_client_loads_nothing_of_a_node() -> None:
     assert done.stdout.split() == []
 
 
+@cache
+def parsed(file: Path) -> ast.Module:
+    return ast.parse(file.read_text("utf-8"))
+
+
 def test_no_two_public_classes_have_one_name() -> None:
     """But for what the client offers, whose names are its users', and the synchronous client, which has the same."""
     places = defaultdict(set)
     for file in SOURCE.rglob("*.py"):
         module = file.relative_to(SOURCE).with_suffix("").as_posix().replace("client/sync", "client/")
-        for node in ast.parse(file.read_text("utf-8")).body:
+        for node in parsed(file).body:
             offered = module.startswith("client/") and node_name(node) in headgate.client.__all__
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and not offered:
                 places[node.name].add("client" if module.startswith("client/") else module)
@@ -72,6 +78,6 @@ def test_no_package_is_a_heap_of_modules() -> None:
 
 def test_a_module_that_is_run_is_whole_by_then() -> None:
     for file in SOURCE.rglob("*.py"):
-        body = ast.parse(file.read_text("utf-8")).body
+        body = parsed(file).body
         runs = [at for at, node in enumerate(body) if isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)]
         assert runs in ([], [len(body) - 1]), f"{file} runs before its last definition"

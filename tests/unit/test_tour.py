@@ -2,6 +2,7 @@
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -27,11 +28,17 @@ def defined(tree: ast.AST, name: str) -> list[ast.AST]:
     return scopes
 
 
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text("utf-8"))
+
+
+@cache
 def named_in(path: Path) -> set[str]:
     """Every name that a file uses, as a name or after a dot."""
-    tree = ast.parse(path.read_text("utf-8"))
-    used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return used | {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    nodes = list(ast.walk(parsed(path)))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return used | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
 @pytest.mark.parametrize("walk", walks())
@@ -39,7 +46,7 @@ def test_every_stop_is_there(walk: str) -> None:
     stops = walks()[walk]
     assert len(stops) > 10
     for name, path in stops:
-        assert defined(ast.parse(path.read_text("utf-8")), name), f"{walk}: `{name}` is not in {path}"
+        assert defined(parsed(path), name), f"{walk}: `{name}` is not in {path}"
 
 
 FROM_ELSEWHERE = {"Operation.serve", "Pipeline.start", "DeliveryFollower.poll", "PushSocket._push"}

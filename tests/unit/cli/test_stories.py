@@ -1,7 +1,9 @@
 """The demonstrations without Spark: their policies hold together, and the table shows what was delivered."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -9,18 +11,41 @@ from rich.console import Console
 from headgate.cli.stories import STORIES, file_of
 from headgate.cli.stories.stage import HIDDEN, NOTHING, WAITING
 from headgate.node.domain import Domain
+from headgate.pipeline.deliveries import Delivered
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import PublishStep
 from headgate.scenario.run import run
 from strategies.rehearsing import Rehearsal
 
 
+@dataclass(frozen=True)
+class Played:
+    """A story that was played, the table while nothing was delivered, and what was; tests only look at it."""
+
+    rehearsal: Rehearsal
+    waiting: list[str]
+    deliveries: dict[tuple[str, str], Delivered]
+
+
+Play = Callable[[str], Played]
+
+
+@pytest.fixture(scope="module")
+def play(tmp_path_factory: pytest.TempPathFactory) -> Play:
+    """Each story is played once."""
+
+    @cache
+    def played(name: str) -> Played:
+        rehearsal = Rehearsal(name, tmp_path_factory.mktemp(name))
+        return Played(rehearsal, rehearsal.shown(), rehearsal.deliver())
+
+    return played
+
+
 @pytest.mark.parametrize("name", STORIES)
-def test_a_story_plays_and_every_line_fits(name: str, tmp_path: Path) -> None:
-    rehearsal = Rehearsal(name, tmp_path)
+def test_a_story_plays_and_every_line_fits(name: str, play: Play) -> None:
+    rehearsal, waiting, deliveries = play(name).rehearsal, play(name).waiting, play(name).deliveries
     narration, scenario = rehearsal.stage.narration, rehearsal.stage.scenario
-    waiting = rehearsal.shown()
-    deliveries = rehearsal.deliver()
     lines = rehearsal.shown()
     marked = sum(bool(scenario.lines[number].note) for number in rehearsal.stage.scenes)
     before = sum(isinstance(step, PublishStep) for step in scenario.steps[: rehearsal.stage.scenes.start])
@@ -46,19 +71,18 @@ def in_streams(received: dict[str, list[str]]) -> dict[str, tuple[list[str], lis
 
 
 @pytest.mark.parametrize("name", STORIES)
-def test_a_story_is_a_test_that_its_signed_performance_agrees_with(name: str, tmp_path: Path) -> None:
+def test_a_story_is_a_test_that_its_signed_performance_agrees_with(name: str, play: Play) -> None:
     (result,) = run(load(file_of(name)), ["decide"])
     assert result.differences == []
-    rehearsal = Rehearsal(name, tmp_path)
+    rehearsal = play(name).rehearsal
     played = {id: [got.event for got in every] for id, every in result.outcome.deliveries.items()}
     assert in_streams(rehearsal.received()) == in_streams(played)
     assert {event.id: event.version for event in rehearsal.events} == result.outcome.versions
 
 
-def test_the_table_of_the_number_plates(tmp_path: Path) -> None:
-    rehearsal = Rehearsal("numberplate", tmp_path)
-    assert rehearsal.shown()[1].split()[-3:] == [WAITING] * 3
-    deliveries = rehearsal.deliver()
+def test_the_table_of_the_number_plates(play: Play) -> None:
+    rehearsal, deliveries = play("numberplate").rehearsal, play("numberplate").deliveries
+    assert play("numberplate").waiting[1].split()[-3:] == [WAITING] * 3
     assert {e for name, e in deliveries if name == "smith"} == {"e1", "e3", "e5"}
     assert not any(name == "peek" for name, _ in deliveries)
     lines = rehearsal.shown()
@@ -68,9 +92,8 @@ def test_the_table_of_the_number_plates(tmp_path: Path) -> None:
     assert lines[8].split()[5] == NOTHING
 
 
-def test_a_narrow_screen_loses_nothing(tmp_path: Path) -> None:
-    rehearsal = Rehearsal("numberplate", tmp_path)
-    rehearsal.deliver()
+def test_a_narrow_screen_loses_nothing(play: Play) -> None:
+    rehearsal = play("numberplate").rehearsal
     lines = rehearsal.shown(width=60)
     assert all(len(line) <= 60 for line in lines)
     wide, narrow = ("".join("".join(rehearsal.shown(width)).split()).replace("=", "") for width in (80, 60))
@@ -78,8 +101,8 @@ def test_a_narrow_screen_loses_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["numberplate", "meeting", "police"])
-def test_what_the_narrator_notes_is_the_note_of_the_version(name: str, tmp_path: Path) -> None:
-    stage = Rehearsal(name, tmp_path).stage
+def test_what_the_narrator_notes_is_the_note_of_the_version(name: str, play: Play) -> None:
+    stage = play(name).rehearsal.stage
     notes = [note for row in stage.board.rows if isinstance(row, tuple) for note in row[1:]]
     with Domain.open(stage.place) as domain:
         kept = {entry.note for entry in domain.ledger.versions()}
@@ -87,9 +110,8 @@ def test_what_the_narrator_notes_is_the_note_of_the_version(name: str, tmp_path:
     assert kept.issuperset(notes)
 
 
-def test_the_map_of_the_badges_and_no_move_before_it_is_certain(tmp_path: Path) -> None:
-    rehearsal = Rehearsal("badge", tmp_path)
-    rehearsal.deliver()
+def test_the_map_of_the_badges(play: Play) -> None:
+    rehearsal = play("badge").rehearsal
     console = Console(file=StringIO(), width=80, color_system=None)
     assert rehearsal.board.map is not None
     console.print(rehearsal.board.map.render(80, rehearsal.board.received))
@@ -109,7 +131,9 @@ def test_the_map_of_the_badges_and_no_move_before_it_is_certain(tmp_path: Path) 
         "09:01:20  badge 2 moved from CL to Eng",
     ]
 
-    # No move is told before it is certain.
+
+def test_no_move_is_told_before_it_is_certain(play: Play) -> None:
+    rehearsal = play("badge").rehearsal
     with Domain.open(rehearsal.stage.place) as domain:
         appended = {one.id: domain.log.append_holding(one.stream, one.seq).number for one in rehearsal.events}
         kept = [one for one, _ in domain.ledger.all_subscriptions(domain.ledger.version) if one.detection is not None]
