@@ -141,17 +141,17 @@ def composites(*, blocks: bool, sides: list[Side] = _SIDES) -> st.SearchStrategy
     return st.recursive(_leaves(sides), above, max_leaves=5)
 
 
-def _is_accepted(c: Composite) -> bool:
+def _accepted(c: Composite) -> Composite | None:
+    """What is resolved of it, if it passes the checks."""
     try:
-        resolve(c, STATE)
+        return resolve(c, STATE).composite
     except BadExpression:
-        return False
-    return True
+        return None
 
 
 def accepted(*, blocks: bool, sides: list[Side] = _SIDES) -> st.SearchStrategy[Composite]:
     """Composite events that pass the checks, resolved."""
-    return composites(blocks=blocks, sides=sides).filter(_is_accepted).map(lambda c: resolve(c, STATE).composite)
+    return composites(blocks=blocks, sides=sides).map(_accepted).filter(lambda c: c is not None)
 
 
 # -- random arrivals ----------------------------------------------------------------------------------------------

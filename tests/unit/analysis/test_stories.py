@@ -37,7 +37,7 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SEES = frozenset({Action.SUBSCRIBE})
 
 
-@examples(60, soak=80)
+@examples(40, soak=80)
 @given(worlds(steps=6) | worlds(steps=6, roles=True), st.data())
 def test_what_is_said_of_a_policy_is_so(story: Story, data: st.DataObject) -> None:
     played = play(story)

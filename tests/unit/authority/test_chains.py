@@ -282,8 +282,14 @@ def test_what_adds_up_to_no_expression_is_cut() -> None:
     assert meet(types(where=first), types(where=second)) is None
 
 
-@given(lines())
-def test_reduction_is_associative(line: list[Certificate]) -> None:
+@given(lines(), st.integers(0, 3))
+def test_reduction_is_what_the_definition_says_however_it_is_taken_together(line: list[Certificate], at: int) -> None:
+    reduction_is_associative(line)
+    reduction_is_what_the_definition_says(line)
+    a_link_more_never_adds_a_fact(line, at)
+
+
+def reduction_is_associative(line: list[Certificate]) -> None:
     links = [as_reduced(one) for one in line]
 
     def left(parts: list[Reduced]) -> Reduced | None:
@@ -316,8 +322,7 @@ def test_meeting_is_associative(a: TypeAuthority, b: TypeAuthority, c: TypeAutho
     assert left is None or right is None or exact(left) == exact(right)
 
 
-@given(lines())
-def test_reduction_is_what_the_definition_says(line: list[Certificate]) -> None:
+def reduction_is_what_the_definition_says(line: list[Certificate]) -> None:
     reduced = reduce(line)
     expected = by_definition(line)
     assert (None if reduced is None else facts(reduced.authority)) == expected
@@ -330,8 +335,7 @@ def test_reduction_is_what_the_definition_says(line: list[Certificate]) -> None:
         assert sorted(reduced.freshness) == sorted(said)  # every issuer of a line occurs once
 
 
-@given(lines(), st.integers(0, 3))
-def test_a_link_more_never_adds_a_fact(line: list[Certificate], at: int) -> None:
+def a_link_more_never_adds_a_fact(line: list[Certificate], at: int) -> None:
     """Actions, names, attributes, forced values and truths of the chain are within those of every link."""
     reduced = reduce(line)
     if reduced is None:
@@ -527,9 +531,10 @@ def test_a_wildcard_reaches_only_what_the_first_issuer_owns() -> None:
 @given(
     bags(), st.frozensets(st.sampled_from(("c0", "c1", "c2", "c3"))), st.booleans(), st.randoms(use_true_random=False)
 )
-def test_discovery_finds_exactly_what_the_definition_says(
+def test_discovery_finds_exactly_what_the_definition_says_and_refuses_nothing_of_it(
     bag: list[Certificate], out: frozenset[str], silent: bool, order: random.Random
 ) -> None:
+    what_is_found_and_what_is_refused_exclude_each_other(bag)
     dead = out if order.random() < 0.3 else frozenset()
     expected = chains_by_definition(bag, HOLDER, coordinator=COORDINATOR, now=NOW, dead=dead)
 
@@ -557,8 +562,7 @@ def test_discovery_finds_exactly_what_the_definition_says(
     assert sorted(ids(run(shuffled + shuffled))) == sorted(expected)
 
 
-@given(bags())
-def test_what_is_found_and_what_is_refused_exclude_each_other(bag: list[Certificate]) -> None:
+def what_is_found_and_what_is_refused_exclude_each_other(bag: list[Certificate]) -> None:
     """With what ended or is to come as good as in force, whatever is not expired is found."""
     ground = ChainGround(
         coordinator=COORDINATOR, now=NOW, same=one_principal, revoked=lambda _: False, known=lambda _: True

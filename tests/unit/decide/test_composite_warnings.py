@@ -6,18 +6,19 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import composites
 from tests.strategies.composites import SILLY, STATE, event, seconds
 
-from headgate.decide.blocks import Moment, SourceFacts, detect
+from headgate.decide.blocks import detect
 from headgate.decide.composite import Complete, signals
 from headgate.decide.composite_check import Resolved, resolve
 from headgate.lang.composite import parse_composite
 from headgate.model import composite as model
 from headgate.model.composite import Composite
 from headgate.model.values import EPOCH, Value
+from strategies.running import examples
 
 NEVER: dict[str, tuple[str, str, str]] = {
     "a test and its contrary": ("A(x) {x > 2, x < 2}", "column 7", "contradicts"),
@@ -114,19 +115,25 @@ def test_nothing_is_said_of_the_examples_of_the_thesis() -> None:
         assert checked(text).warnings == ()
 
 
-@settings(max_examples=600, deadline=None)
-@given(composites.accepted(blocks=False, sides=SILLY), composites.arrivals())
-def test_what_can_never_signal_has_no_meaning(c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]) -> None:
+ARRIVALS = composites.arrivals()
+"""Drawn only for what is said to never signal, which few are."""
+
+
+@examples(600)
+@given(composites.accepted(blocks=False, sides=SILLY), st.data())
+def test_what_can_never_signal_has_no_meaning(c: Composite, data: st.DataObject) -> None:
     if resolve(c, STATE).never:
-        known = Complete(one for moment in world[1] for one in moment.occurrences)
+        _, moments = data.draw(ARRIVALS)
+        known = Complete(one for moment in moments for one in moment.occurrences)
         assert signals(c, EPOCH, (), known) == frozenset()
 
 
-@settings(max_examples=300, deadline=None)
-@given(composites.accepted(blocks=True, sides=SILLY), composites.arrivals())
-def test_what_can_never_signal_never_does(c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]) -> None:
+@examples(300)
+@given(composites.accepted(blocks=True, sides=SILLY), st.data())
+def test_what_can_never_signal_never_does(c: Composite, data: st.DataObject) -> None:
     if resolve(c, STATE).never:
-        assert detect(c, EPOCH, (), world[1], world[0])[-1] == frozenset()
+        streams, moments = data.draw(ARRIVALS)
+        assert detect(c, EPOCH, (), moments, streams)[-1] == frozenset()
 
 
 def likely(c: Composite, chance: random.Random) -> Composite:
@@ -141,17 +148,14 @@ def likely(c: Composite, chance: random.Random) -> Composite:
             return c
 
 
-@settings(max_examples=200, deadline=None)
-@given(
-    composites.accepted(blocks=False, sides=SILLY), composites.arrivals(), st.randoms(use_true_random=False)
-)  # fmt: skip
-def test_nor_does_it_where_clocks_are_wrong(
-    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]], chance: random.Random
-) -> None:
+@examples(200)
+@given(composites.accepted(blocks=False, sides=SILLY), st.randoms(use_true_random=False), st.data())
+def test_nor_does_it_where_clocks_are_wrong(c: Composite, chance: random.Random, data: st.DataObject) -> None:
     c = likely(c, chance)
     if resolve(c, STATE).never:
-        streams = {name: replace(facts, error=2.0) for name, facts in world[0].items()}
-        assert detect(c, EPOCH, (), world[1], streams)[-1] == frozenset()
+        known, moments = data.draw(ARRIVALS)
+        streams = {name: replace(facts, error=2.0) for name, facts in known.items()}
+        assert detect(c, EPOCH, (), moments, streams)[-1] == frozenset()
 
 
 def test_a_row_that_is_there_is_not_killed_by_a_tie() -> None:

@@ -193,7 +193,7 @@ def spoiled(draw: st.DrawFn, drafts: Sequence[Draft], state: State) -> list[Draf
     return found
 
 
-@examples(60, soak=150)
+@examples(40, soak=150)
 @given(st.booleans().flatmap(lambda roles: worlds(roles=roles)), st.data())
 def test_columns_agree_with_decide(story: Story, data: st.DataObject) -> None:
     ledger = MemoryLedger(story.administrator)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import composites
 from tests.strategies.composites import STATE, TABLES, event, resolved, seconds
@@ -28,6 +28,7 @@ from headgate.pipeline.detect.sources import Arrival, SourcePromises, times_of
 from headgate.pipeline.detect.views import routed
 from headgate.pipeline.match import Matches
 from headgate.pipeline.spark.detecting import told
+from strategies.running import examples
 
 BUCKETS = 3
 NUMBER = 7
@@ -120,7 +121,7 @@ def run(plan: DetectionPlan, moments: list[Moment], streams: list[str], cuts: se
     return told
 
 
-@settings(max_examples=400, deadline=None)
+@examples(250, soak=400)
 @given(composites.accepted(blocks=True), composites.arrivals(), st.sets(st.integers(0, 40)))
 def test_shards_signal_what_one_machine_does_at_every_record(
     c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]], cuts: set[int]

@@ -44,7 +44,9 @@ def test_the_machine_signals_what_is_certain_when_it_is_and_in_the_end_what_is_m
 ) -> None:
     known = Complete(one for moment in world[1] for one in moment.occurrences)
     meant = signals(c, EPOCH, (), known)
-    assert agree(c, world) == frozenset(signal for signal in meant if signal.time < seconds(1_000))
+    given = agree(c, world)
+    assert given == frozenset(signal for signal in meant if signal.time < seconds(1_000))
+    what_a_signal_binds_was_in_the_events_that_led_to_it(c, world[1], given)
 
 
 @settings(max_examples=700, deadline=None)
@@ -142,20 +144,15 @@ def test_a_machine_that_is_saved_after_every_moment_goes_on_as_if_it_had_not_bee
         saved = again.saved()
 
 
-@settings(max_examples=200, deadline=None)
-@given(composites.accepted(blocks=False), composites.arrivals())
-def test_what_a_signal_binds_was_in_the_events_that_led_to_it(
-    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]
+def what_a_signal_binds_was_in_the_events_that_led_to_it(
+    c: Composite, moments: list[Moment], given: frozenset[Signal]
 ) -> None:
-    streams, moments = world
-    running = Machine(c, EPOCH, (), Horizons(streams), TABLES)
     events = {beads.place_of(one): one for moment in moments for one in moment.occurrences}
     assigned = {part.name for template in templates(c) for part in template.side if isinstance(part, SideAssignment)}
-    for moment in moments:
-        for signal in running.arrive(moment):
-            places = beads.contributors(signal.because)
-            shown = {value for place in places for value in events[place].values.values()}
-            assert all(value in shown for name, value in signal.environment if name not in assigned), (c, signal)
+    for signal in given:
+        places = beads.contributors(signal.because)
+        shown = {value for place in places for value in events[place].values.values()}
+        assert all(value in shown for name, value in signal.environment if name not in assigned), (c, signal)
 
 
 def test_a_late_source_holds_back_only_what_depends_on_it() -> None:
