@@ -233,7 +233,7 @@ class _Check:
         for one in tree.comparisons(atom):
             left, right = (self._kind(operand, sure, place) for operand in (one.left, one.right))
             if not comparable(left, right):
-                _refuse(f"a {left.value} is compared with a {right.value}", place)
+                _refuse(f"a value of kind {left.value} is compared with one of kind {right.value}", place)
             if tree.admits(atom) == "order" and left not in NUMERIC | {Kind.TIMESTAMP, Kind.STRING}:
                 _refuse(f"values of kind {left.value} have no order", place)
         if tree.admits(atom) == "sets":
@@ -433,7 +433,7 @@ class _Statements:
                 if word in _POINTERS:
                     digits = name[len(word) :]
                     if digits and int(digits[:6]) >= len(self.block.queues):
-                        _refuse(f"there is no queue {digits}", self.block.place, "queues are counted from 0")
+                        _refuse(f"there is no queue {brief(digits)}", self.block.place, "queues are counted from 0")
                     return None
                 if name not in self.sure:
                     _refuse(

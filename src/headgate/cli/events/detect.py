@@ -87,7 +87,7 @@ def run(
 
     `headgate detect '$Sale(i, a) {a > 500}' --id large --publish shop.LargeSale --as watch`
 
-    `headgate detect '$Refused(u); Refused(u)' --id twice --add 'locked(u)' --for guard --as admin`
+    `headgate detect '$Refused(u); Refused(u)' --id twice --add 'locked(u)' --for guard --as administrator`
     """
     begin = place_of(from_, "--from")
     bound = dict(_binding(text) for text in bind or ())

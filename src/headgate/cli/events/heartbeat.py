@@ -9,7 +9,7 @@ from typing import Annotated
 
 from headgate.cli.shared.connection import PresentingConnection
 from headgate.cli.shared.options import argument, moment_of, option
-from headgate.cli.shared.rendering import say
+from headgate.cli.shared.rendering import remark, say
 from headgate.model.values import render_timestamp
 
 TypesArgument = Annotated[list[str] | None, argument("TYPE", "Event types.", unset="all that you state times of")]
@@ -45,3 +45,5 @@ def heartbeat(
     word = ("promised", "bold green") if told.moved else ("promised before", "bold yellow")
     for name, horizon in sorted(told.horizons.items()):
         say(word, f" {name} until {render_timestamp(horizon)}")
+    if not told.moved:
+        remark("a promise does not go back: events from before that are refused, unless their type says `lateness`")

@@ -64,7 +64,7 @@ def check(
 
     `headgate detect check enters.detect --domain DIR`
 
-    `headgate detect check enters.detect --scenario scenarios/badges.yaml --svg machine.svg`
+    `headgate detect check enters.detect --scenario scenarios/badge-enters.yaml --svg machine.svg`
 
     Exit status: 0 accepted, 2 if it is refused.
     """

@@ -158,8 +158,8 @@ def joined(parts: Iterable[str]) -> str:
 
 
 def count_of(number: int, what: str) -> str:
-    """`1 event`, `2,000 events`."""
-    plural = f"{what[:-1]}ies" if what.endswith("y") else f"{what}s"
+    """`1 event`, `2,000 events`, `3 entries`, `2 gateways`."""
+    plural = f"{what[:-1]}ies" if what.endswith("y") and what[-2:-1] not in "aeiou" else f"{what}s"
     return f"{number:,} {what if number == 1 else plural}"
 
 

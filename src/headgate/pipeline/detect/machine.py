@@ -573,6 +573,8 @@ def without_aggregates(c: Composite) -> Composite:
             return replace(c)  # what is surely bound differs from place to place
         case model.Sequence(left, right) | model.Without(left, right) | model.Either(left, right):
             return replace(c, left=without_aggregates(left), right=without_aggregates(right))
+        case model.Whenever(model.Whenever() as of):  # the same, with fewer evaluations
+            return without_aggregates(of)
         case model.Whenever(of):
             return model.Whenever(without_aggregates(of))
         case model.Block() | model.Aggregate():

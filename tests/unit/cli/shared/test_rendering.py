@@ -9,7 +9,7 @@ import pytest
 from click.testing import Result
 
 from headgate.analysis.explain import TruthPart
-from headgate.cli.shared.rendering import show_value
+from headgate.cli.shared.rendering import count_of, show_value
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.gateway.http.rendering import as_json
 from headgate.lang import parse_condition
@@ -69,3 +69,9 @@ def test_names_that_are_no_text_are_refused(headgate: Callable[..., Result], arg
     result = headgate(*args)
     assert result.exit_code == 2
     assert "is not valid UTF-8" in " ".join(result.output.split())
+
+
+def test_counted_words_have_their_plural() -> None:
+    told = [count_of(2, what) for what in ("event", "entry", "gateway")]
+    assert told == ["2 events", "2 entries", "2 gateways"]
+    assert count_of(1, "entry") == "1 entry"

@@ -293,3 +293,13 @@ def test_an_event_concerns_its_own_group_of_a_block_alone(behind: int, monkeypat
     assert len(grown) <= 300
     told = running.arrive(Moment((event("B", 200, 1),), {"main": seconds(300)}))
     assert len(told) == 100
+
+
+def test_whenever_of_whenever_is_whenever() -> None:
+    world = (ONE, [Moment((event("A", n, n),), {"main": seconds(n - 0.5)}) for n in range(1, 6)])
+    for text in ("$$$A(x)", "$$$(A(x) | B(x))", "$$(A(x); A(y))"):
+        assert agree(resolved(text), world) == agree(resolved("$" + text.lstrip("$")), world)
+    running = Machine(resolved("$" * 40 + "A(x)"), EPOCH, (), Horizons(ONE))
+    for moment in world[1]:
+        running.arrive(moment)
+    assert running.beads == 1
