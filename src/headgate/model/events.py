@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from headgate.model.expressions import Condition
 from headgate.model.values import Value, plain
@@ -18,9 +18,12 @@ Contributors: TypeAlias = tuple[tuple[str, int, int], ...]
 """The events that a signal, or what was made of it, rests on: stream, number and version of each."""
 
 
+_JSON: Final = json.JSONEncoder(separators=(",", ":"))
+
+
 def dump_contributors(contributors: Contributors) -> str:
     """Contributing events as JSON."""
-    return json.dumps(contributors, separators=(",", ":"))
+    return _JSON.encode(contributors)
 
 
 def load_contributors(text: str) -> Contributors:

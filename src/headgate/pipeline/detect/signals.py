@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -48,6 +48,18 @@ SCHEMA: Final = pa.schema(
 )
 
 
+_JSON: Final = json.JSONEncoder(separators=(",", ":"))
+
+
+class WrittenSignal(NamedTuple):
+    """A signal as text, as the store has it."""
+
+    subscription: int
+    time: int
+    data: str
+    contributors: str
+
+
 @dataclass(frozen=True, slots=True)
 class SignalRow:
     """A signal of a detection, which is known by its number in order of opening."""
@@ -60,12 +72,17 @@ class SignalRow:
     @property
     def data(self) -> str:
         """The bindings as JSON, with their kinds."""
-        return json.dumps({name: dump_argument(value) for name, value in self.environment}, separators=(",", ":"))
+        return _JSON.encode({name: dump_argument(value) for name, value in self.environment})
 
     @property
     def places(self) -> str:
         """The contributing events as JSON."""
         return dump_contributors(self.contributors)
+
+    @property
+    def written(self) -> WrittenSignal:
+        """As text."""
+        return WrittenSignal(self.subscription, micros(self.time), self.data, self.places)
 
     @property
     def order(self) -> tuple[int, str, int]:
@@ -87,20 +104,24 @@ def signal_blob(first_seq: int, version: int, rows: Sequence[SignalRow]) -> Deli
 
     The rows stand in the order in which readers get them.
     """
-    data = [row.data for row in rows]
-    times = [micros(row.time) for row in rows]
+    return written_blob(first_seq, version, [row.written for row in rows])
+
+
+def written_blob(first_seq: int, version: int, rows: Sequence[WrittenSignal]) -> DeliveryBlob:
+    """Likewise, of signals that are text already."""
+    subscriptions = np.array([row.subscription for row in rows], np.int32)
     table = pa.table(
         {
             "seq": np.arange(first_seq, first_seq + len(rows), dtype=np.int64),
-            "subscriptions": [[row.subscription] for row in rows],
-            "id": [_id(time, said) for time, said in zip(times, data, strict=True)],
-            "time": times,
-            "data": data,
-            "contributors": [row.places for row in rows],
+            "subscriptions": pa.ListArray.from_arrays(np.arange(len(rows) + 1, dtype=np.int32), subscriptions),
+            "id": [_id(row.time, row.data) for row in rows],
+            "time": [row.time for row in rows],
+            "data": [row.data for row in rows],
+            "contributors": [row.contributors for row in rows],
         },
         schema=SCHEMA,
     )
-    members = pack(np.unique(np.array([row.subscription for row in rows], np.int32)))
+    members = pack(np.unique(subscriptions))
     last = first_seq + len(rows) - 1
     return DeliveryBlob(SIGNALS, first_seq, last, version, 0, len(rows), to_blob(table), members)
 

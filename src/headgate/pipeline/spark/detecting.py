@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from headgate.model.events import load_contributors
 from headgate.model.values import micros, moment
 from headgate.pipeline import DETECTION_SOURCE, PROMISES, SIGNALS
 from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore, Remark
-from headgate.pipeline.detect.signals import REACHED, STOPS, SignalRow, bindings, signal_blob
+from headgate.pipeline.detect.signals import REACHED, STOPS, SignalRow, WrittenSignal, written_blob
 from headgate.pipeline.paths import Paths, strike
 
 SIGNALS_A_BLOB: Final = 1_000
@@ -73,7 +72,7 @@ class DetectionQuery:
         blobs.append(DeliveryBlob(PROMISES, promise, promise, through, 0, 0, None))
         for at in range(0, len(signals), SIGNALS_A_BLOB):
             some = [_signal(row) for row in signals[at : at + SIGNALS_A_BLOB]]
-            blobs.append(signal_blob(first + at, through, some))
+            blobs.append(written_blob(first + at, through, some))
         elapsed = round(1000 * (time.monotonic() - begun))
         stats = BatchStats(batch, micros(self.clock()), 0, len(signals), elapsed, through)
         self.store.write(batch, through, blobs, lambda: strike(fault, "detect-write"), stats=stats, remarks=remarks)
@@ -101,11 +100,11 @@ def told(rows: Iterable[dict[str, Any]]) -> tuple[list[Remark], list[dict[str, A
     return remarks, [row for row in counted if not row["code"] or row["code"] in STOPS]
 
 
-def _signal(row: dict[str, Any]) -> SignalRow:
+def _signal(row: dict[str, Any]) -> WrittenSignal:
     """A signal as the store has it; a detection that stopped says why, under a name that no variable has."""
-    environment = ((row["code"], row["report"]),) if row["code"] else bindings(row["data"])
-    places = load_contributors(row["contributors"])
-    return SignalRow(row["subscription"], moment(row["time"]), environment, places)
+    if row["code"]:
+        return SignalRow(row["subscription"], moment(row["time"]), ((row["code"], row["report"]),)).written
+    return WrittenSignal(row["subscription"], row["time"], row["data"], row["contributors"])
 
 
 def _place(row: dict[str, Any]) -> tuple[int, int]:

@@ -27,7 +27,6 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from headgate.ledger import Ledger
 from headgate.model.state import State
-from headgate.model.values import micros
 from headgate.pipeline import DETECTION_SOURCE
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.detect.bucket import Bucket, CertainSignal, ShardKey
@@ -431,10 +430,10 @@ class BeadProcessor(StatefulProcessor):
                 for number, some in arrived(blob, known.state_at):
                     new.setdefault(number, []).extend(some)
             for signal in self._run(bucket, mine, known, told, new):
-                row = SignalRow(signal.detection, signal.time, signal.environment, signal.contributors)
+                row = SignalRow(signal.detection, signal.time, signal.environment, signal.contributors).written
                 yield Row(
-                    number=signal.arrival[0], promise=signal.arrival[1], subscription=signal.detection,
-                    time=micros(signal.time), data=row.data, contributors=row.places, code=signal.code,
+                    number=signal.arrival[0], promise=signal.arrival[1], subscription=row.subscription,
+                    time=row.time, data=row.data, contributors=row.contributors, code=signal.code,
                     report=signal.report,
                 )  # fmt: skip
             self._bucket.update((state, changes + 1, bucket.saved()))
