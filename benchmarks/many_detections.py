@@ -44,7 +44,7 @@ SHAPES = (
 )  # fmt: skip
 DETECTIONS = 10_000
 VALUES = 1_000
-EVENTS = 110_000
+EVENTS = 60_000
 BATCH = 10_000
 """Events in a micro-batch."""
 ROUNDS = 2
