@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, settings
 
 from headgate.pipeline.spark.session import BRIEF
 
-os.environ.setdefault("SPARK_SUBMIT_OPTS", BRIEF)
-"""Those of nodes, too."""
+for options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):  # those of nodes, too
+    os.environ.setdefault(options, BRIEF)
 
 settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
