@@ -4,7 +4,7 @@ Guarantees: a reservation keeps the log from its making on until it expires, who
 similar wishes share it. A subscription or detection that begins at one gets all that came since, or is refused where
 that is not there any more. Narrowed, it frees what comes before the first event that still fits, and says since when it
 keeps everything. Past `MAX_RESERVED_EVENTS` retention does not wait for it: that is logged, and whoever takes it up is
-told.
+told. One reservation of a process is narrowed at a time: another is `too-busy` meanwhile.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from threading import Lock
+from typing import Final
 
 from headgate.commands.commit import LedgerAccess
 from headgate.decide.apply import apply
@@ -19,7 +21,7 @@ from headgate.decide.composite_check import resolve
 from headgate.lang.composite import parse_composite
 from headgate.model.changes import Batch, Subscribe
 from headgate.model.composite import templates
-from headgate.model.errors import HeadgateError, LimitReached
+from headgate.model.errors import HeadgateError, LimitReached, TooBusy
 from headgate.model.limits import MAX_RESERVED_EVENTS
 from headgate.model.rights import Subscription
 from headgate.model.state import State
@@ -28,6 +30,9 @@ from headgate.model.values import micros, moment
 from headgate.node.cursors import Cursors, Reservation
 from headgate.pipeline.alone import LoneMatcher
 from headgate.pipeline.log.event_log import EventLog
+
+_NARROWING: Final = Lock()
+"""A process goes through the log for one reservation at a time, and has its time for others meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +59,13 @@ class Reservations:
                 since = self.clock()  # after the look at the log, so that all events of later times are kept
             elif (old.type, old.where) == (wanted.type, text):
                 streams, since = old.streams, old.since
+            elif not _NARROWING.acquire(blocking=False):
+                raise TooBusy("another reservation is being narrowed", remedy="ask again")
             else:
-                streams, since = self._fitting(log, old, accepted)
+                try:
+                    streams, since = self._fitting(log, old, accepted)
+                finally:
+                    _NARROWING.release()
         finally:
             log.close()
         until = now + timedelta(seconds=seconds)

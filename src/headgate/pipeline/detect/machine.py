@@ -404,10 +404,7 @@ class Machine:
                 if self._kept >= MAX_KEPT:
                     self._prune()
                     if self._kept >= MAX_KEPT:
-                        raise LimitReached(
-                            f"more than MAX_KEPT ({MAX_KEPT}) events wait for a horizon",
-                            remedy="a source has fallen silent: see which one holds the horizon back",
-                        )
+                        raise self._full()
                 self._kept += 1
                 waits.kept.setdefault(key, []).append(one)
                 there = waits.beads.get(key)
@@ -415,6 +412,15 @@ class Machine:
                     for bead in list(there.values()):
                         if bead.alive:
                             bead.offer(one)
+
+    def _full(self) -> LimitReached:
+        if self.reaches_back:
+            told = f"more than MAX_KEPT ({MAX_KEPT}) events are kept for what follows a block, which may begin long ago"
+            return LimitReached(
+                told, remedy="let the block stand last, or publish what it signals for another detection"
+            )
+        told = f"more than MAX_KEPT ({MAX_KEPT}) events wait for a horizon"
+        return LimitReached(told, remedy="a source has fallen silent: see which one holds the horizon back")
 
     def _pass_gates(self) -> None:
         for type, gates in list(self._gates.items()) if self._gates else _NONE:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from headgate.commands.delivery import lookup
+from headgate.commands.delivery import lookup, reservations
 from headgate.model.changes import AddRule, DeclareType
 from headgate.model.rights import Action, Effect, Rule
 from headgate.model.types import EventType
@@ -179,6 +179,15 @@ def test_narrowing_frees_what_comes_before_the_first_that_fits(shop: Served) -> 
     gone = reserve(shop, type=SALE, where="amount > 100")
     assert kept_from(shop) == 5
     assert gone["since"] > narrowed["since"]
+
+
+def test_one_reservation_is_narrowed_at_a_time(shop: Served) -> None:
+    reserve(shop, type=SALE)
+    with reservations._NARROWING:
+        busy = shop.ask("anna", "PUT", "/v1/reservations/r", {"seconds": 9, "type": SALE, "where": "amount > 10"})
+        assert busy.json()["code"] == "too-busy"
+        reserve(shop, type=SALE)  # for longer, which goes through nothing
+    assert reserve(shop, type=SALE, where="amount > 10")["where"] == "amount > 10"
 
 
 def reserve_expiry(shop: Served) -> str:

@@ -233,6 +233,16 @@ def test_events_that_wait_for_a_silent_source_are_bounded(monkeypatch: pytest.Mo
         running.arrive(Moment(tuple(event("B", n, n) for n in range(1, 100)), {}))
 
 
+def test_events_that_are_kept_for_what_follows_a_block_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "MAX_KEPT", 50)
+    running = Machine(resolved("last ($A(x)); B(y)"), EPOCH, (), Horizons(ONE))
+    moments = [Moment((event("B", n, n),), {"main": seconds(n)}) for n in range(1, 52)]
+    for moment in moments[:-1]:
+        running.arrive(moment)
+    with pytest.raises(LimitReached, match="what follows a block"):
+        running.arrive(moments[-1])
+
+
 @pytest.mark.parametrize("text", ["A(x); {Probability = 0.9} B(x)", "A(x) - {Probability = 0.9} B(x)"])
 def test_the_last_of_all_times_has_nothing_after_it(text: str) -> None:
     last = (FOREVER - EPOCH).total_seconds() - 1
