@@ -84,6 +84,7 @@ from headgate.model.rolefiles import (
     StringType,
 )
 from strategies.rolefiles import arguments, constraints, event_policies, expressions, references, rolefiles
+from strategies.running import examples
 
 U, H, X, Y = (Variable(name) for name in "uhxy")
 ONE, A = Constant(1), Constant("a")
@@ -458,16 +459,7 @@ def test_a_tree_too_deep_to_parse_is_refused() -> None:
         render_constraint(Not(deep))
 
 
-@settings(max_examples=100, deadline=None)
-@given(rolefiles())
-def test_a_rolefile_reads_back(rolefile: Rolefile) -> None:
-    text = render_rolefile(rolefile)
-    assert parse_rolefile(text) == rolefile
-    assert render_rolefile(parse_rolefile(text)) == text
-    assert parse_rolefile("; ".join(map(render_statement, rolefile.statements))).statements == rolefile.statements
-
-
-@settings(max_examples=100, deadline=None)
+@examples(60, soak=150)
 @given(event_policies())
 def test_an_event_policy_reads_back(policy: EventPolicy) -> None:
     text = render_event_policy(policy)
@@ -478,7 +470,7 @@ def test_an_event_policy_reads_back(policy: EventPolicy) -> None:
 TIME_OF_DAY, WEEKDAY = (ClockPart(part, Variable("u"), "UTC") for part in ("timeofday", "weekday"))
 
 
-@settings(max_examples=300, deadline=None)
+@examples(200, soak=300)
 @given(constraints())
 @example(InRange(Constant(7), Combine("+", Variable("u"), TIME_OF_DAY), WEEKDAY))
 def test_a_constraint_reads_back(constraint: Condition) -> None:
@@ -517,10 +509,13 @@ def test_any_text_is_a_policy_or_refused(text: str) -> None:
     _settled(text)
 
 
-@settings(max_examples=75, deadline=None)
+@examples(80, soak=150)
 @given(rolefiles(), st.data())
-def test_a_mutated_rolefile_is_a_rolefile_or_refused(rolefile: Rolefile, data: st.DataObject) -> None:
+def test_a_rolefile_reads_back_and_mutated_it_is_one_or_is_refused(rolefile: Rolefile, data: st.DataObject) -> None:
     text = render_rolefile(rolefile)
+    assert parse_rolefile(text) == rolefile
+    assert render_rolefile(parse_rolefile(text)) == text
+    assert parse_rolefile("; ".join(map(render_statement, rolefile.statements))).statements == rolefile.statements
     for _ in range(data.draw(st.integers(1, 3))):
         start = data.draw(st.integers(0, len(text)))
         end = data.draw(st.integers(start, min(len(text), start + 5)))

@@ -40,7 +40,7 @@ def same(a: State, b: State) -> None:
     assert a == b
 
 
-@examples(40, soak=100)
+@examples(24, soak=100)
 @given(walks())
 def test_a_kept_book_is_the_one_made_anew(walk: Walk) -> None:
     book: Book | None = None

@@ -8,7 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate.cli.roles.graph import (
@@ -26,6 +26,7 @@ from headgate.commands.role_graph import graph
 from headgate.model.errors import TooLarge
 from headgate.protocol.role_messages import EdgeAnswer, FallAnswer, GraphAnswer, NodeAnswer
 from strategies.rehearsing import Rehearsal
+from strategies.running import examples
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -138,7 +139,7 @@ def pictures(draw: st.DrawFn) -> Picture:
 
 
 @given(pictures(), st.text(max_size=20))
-@settings(max_examples=60, deadline=None)
+@examples(30, soak=60)
 def test_a_picture_is_a_document_in_which_nothing_overlaps(picture: Picture, title: str) -> None:
     text = svg(picture, title)
     found = boxes_of(text)
