@@ -158,6 +158,11 @@ class Bucket:
         """A bucket that has seen nothing, for detections that are run over earlier records by themselves."""
         return Bucket(SourcePromises(), self._shards, self._plan_of, self._state_at)
 
+    @property
+    def shards(self) -> int:
+        """How many there are."""
+        return len(self._waiting)
+
     def machines(self) -> Iterable[Machine]:
         """The machines that are held in memory, by the order of their shards."""
         return (self._machines[key] for key in sorted(self._machines))

@@ -48,6 +48,9 @@ from headgate.pipeline.spark.source import EVENTS_A_BATCH, EVENTS_A_PARTITION
 SHARDS_IN_MEMORY: Final = 20_000
 """Shards that a worker keeps beside Spark's state, so that it need not read again what it has written."""
 
+AHEAD: Final = 4
+"""If one in so many shards of a bucket is wanted, all are read together."""
+
 _LOGGED: Final = (
     "stream string, first bigint, last bigint, version bigint, time bigint, number bigint, horizon bigint, "
     "blob binary, after bigint, through bigint, backfill boolean"
@@ -373,15 +376,25 @@ class _Shards:
 
     def __init__(self, state: Any) -> None:
         self._state = state
+        self._ahead: dict[ShardKey, bytes] = {}
+
+    def read_ahead(self) -> None:
+        """Read all of them together: to ask Spark for one is a round trip."""
+        self._ahead = {(int(key[0]), int(key[1])): bytes(held[0]) for key, held in self._state.iterator()}
 
     def get(self, key: ShardKey) -> bytes | None:
+        ahead = self._ahead.pop(key, None)
+        if ahead is not None:
+            return ahead
         held = self._state.getValue(key)
         return None if held is None else bytes(held[0])
 
     def put(self, key: ShardKey, saved: bytes) -> None:
+        self._ahead.pop(key, None)
         self._state.updateValue(key, (saved,))
 
     def remove(self, key: ShardKey) -> None:
+        self._ahead.pop(key, None)
         self._state.removeKey(key)
 
 
@@ -425,10 +438,10 @@ class BeadProcessor(StatefulProcessor):
         mine = int(key[0])
         strike(str(Paths(Path(self.directory)).fault), "detect-run")
         with _uncollected():
-            state, changes, bucket = self._restored(mine, known)
             for blob in blobs:
                 for number, some in arrived(blob, known.state_at):
                     new.setdefault(number, []).extend(some)
+            state, changes, bucket = self._restored(mine, known, {key for some in new.values() for key, _ in some})
             for signal in self._run(bucket, mine, known, told, new):
                 row = SignalRow(signal.detection, signal.time, signal.environment, signal.contributors).written
                 yield Row(
@@ -475,7 +488,7 @@ class BeadProcessor(StatefulProcessor):
         """Does a detection begin in this bucket?"""
         return plan.routing.is_cut or bucket_of(plan.number, 0) == mine
 
-    def _restored(self, mine: int, known: KnownDetections) -> tuple[str, int, Bucket]:
+    def _restored(self, mine: int, known: KnownDetections, wanted: set[ShardKey]) -> tuple[str, int, Bucket]:
         saved = self._bucket.get()
         shards = _Shards(self._shards)
         if saved is None:
@@ -487,6 +500,8 @@ class BeadProcessor(StatefulProcessor):
             return state, changes, kept[1]
         bucket = Bucket(SourcePromises(), shards, known.plan_of, known.state_at)
         bucket.restore(bytes(held))
+        if len(wanted) * AHEAD > bucket.shards:
+            shards.read_ahead()
         return state, changes, bucket
 
     def close(self) -> None:
