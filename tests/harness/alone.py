@@ -58,6 +58,9 @@ class Process:
     port: int
     process: subprocess.Popen[bytes]
     log: Path
+    _read: int = 0
+    """Bytes of the log that were looked at."""
+    _faults: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -86,12 +89,17 @@ class Process:
         return frozenset(name for name in held if name.startswith("socket:"))
 
     def faults(self) -> list[dict[str, Any]]:
-        """What it has logged as an error."""
-        found = []
-        for line in self.log.read_text(errors="replace").splitlines():
-            with suppress(ValueError):  # on a full disk, a line may be cut off
-                found.append(json.loads(line))
-        return [line for line in found if line["level"] == "error"]
+        """What it has logged as an error. Each line is read once: every test asks, and every request is a line."""
+        with self.log.open("rb") as file:
+            file.seek(self._read)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break  # the rest of it is still to come
+                self._read += len(line)
+                with suppress(ValueError):  # on a full disk, a line may be cut off
+                    told = json.loads(line.decode(errors="replace"))
+                    self._faults += [told] if told["level"] == "error" else []
+        return list(self._faults)
 
     def said(self) -> str:
         return self.log.read_text(errors="replace")[-4000:]
