@@ -20,7 +20,7 @@ from headgate.decide.composite import Environment, Occurrence
 from headgate.model.errors import DetectionFailed, LimitReached
 from headgate.model.state import State
 from headgate.pipeline.detect.beads import EventPlace, contributors
-from headgate.pipeline.detect.machine import Machine
+from headgate.pipeline.detect.machine import FORMAT, Machine, other_format
 from headgate.pipeline.detect.plans import DetectionPlan
 from headgate.pipeline.detect.routing import keep_to
 from headgate.pipeline.detect.signals import STATEMENT_FAILED
@@ -65,6 +65,9 @@ class ShardStore(Protocol):
 
     def remove(self, key: ShardKey) -> None:
         """Keep nothing."""
+
+
+_HEADING: Final = b"headgate detections %d\n" % FORMAT
 
 
 class _Waiting(NamedTuple):
@@ -118,11 +121,15 @@ class Bucket:
 
     def saved(self) -> bytes:
         """What the bucket remembers besides its shards, which were put where they are kept."""
-        return pickle.dumps((self.sources, self._waiting, self._stopped, self._begun, self._place), protocol=5)
+        kept = self.sources, self._waiting, self._stopped, self._begun, self._place
+        return _HEADING + pickle.dumps(kept, protocol=5)
 
     def restore(self, saved: bytes) -> None:
         """Remember what another bucket did."""
-        self.sources, self._waiting, self._stopped, self._begun, self._place = pickle.loads(saved)  # noqa: S301 - out of Spark's own state
+        if not saved.startswith(_HEADING):
+            raise other_format("another format")
+        kept = pickle.loads(saved[len(_HEADING) :])  # noqa: S301 - out of Spark's own state
+        self.sources, self._waiting, self._stopped, self._begun, self._place = kept
         for key, waiting in self._waiting.items():
             self._enqueue(key, waiting)
 

@@ -130,6 +130,14 @@ def carries(facts: SourceFacts, type: str) -> bool:
     return facts.types is None or type in facts.types
 
 
+def other_format(found: str) -> Damaged:
+    """The state that Spark has kept is not of this format."""
+    return Damaged(
+        f"the state of detections is of {found}, and this is format {FORMAT}",
+        remedy="delete the checkpoint of the detections: they are worked out again from the log",
+    )
+
+
 class Machine:
     """One detection: what arrives goes in, new signals come out."""
 
@@ -248,10 +256,7 @@ class Machine:
         reading = BytesIO(saved)
         format, heading = pickle.load(reading)  # noqa: S301 - out of Spark's own state
         if format != FORMAT:
-            raise Damaged(
-                f"the state of a detection is of format {format}, and this is {FORMAT}",
-                remedy="delete the checkpoint of the detections: they are worked out again from the log",
-            )
+            raise other_format(f"format {format}")
         there: dict[int, Bead] = {number: object.__new__(getattr(beads, name)) for number, name in heading}
         contents, waits, rest = _Reader(reading, self, there, state_at).load()
         for bead, values in zip(there.values(), contents, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,7 @@ from tests.strategies.composites import STATE, TABLES, event, resolved, seconds
 from headgate.decide.blocks import Moment, SourceFacts
 from headgate.decide.composite import Occurrence, Signal
 from headgate.model.composite import Composite
+from headgate.model.errors import Damaged
 from headgate.model.state import State
 from headgate.model.values import EPOCH, Value, micros
 from headgate.pipeline.deliveries import Remark
@@ -323,6 +325,8 @@ def test_a_detection_that_is_kept_before_anything_arrives_has_lost_nothing() -> 
     records = [Arrival(n, 0, 0, "main", "", "", micros(seconds(9 * n)), 0) for n in (1, 2)]
     told = again.run(records, {1: [((NUMBER, 0), event("A", 2, 1))]}, [], {}, ["main"], TIMES)
     assert [one.time for one in told] == [seconds(2)]
+    with pytest.raises(Damaged, match="delete the checkpoint"):
+        again.restore(pickle.dumps(({}, {}, set(), set(), (0, 0))))  # as it was kept before this had a format
 
 
 @pytest.mark.parametrize("later", [[], [Arrival(2, 0, 9, "main", "", "", micros(seconds(9)), 0)]])
