@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, Protocol, assert_never
+from typing import Final, Protocol, TypeAlias, assert_never
 
 from headgate.authority.statement_state import StatementState
 from headgate.decide.apply import apply
@@ -151,8 +151,10 @@ def play(scenario: story.Scenario, stage: StoryStage) -> ScenarioOutcome:
     for number, step in enumerate(scenario.steps):
         take_step(step, stage, scenario, outcome)
         if known is not None:
-            for derived in known[number]:
-                take_derived(derived, stage, outcome)
+            for clock, steps in known[number]:
+                for derived in steps:
+                    take_derived(derived, stage, outcome)
+                detections.promise_derived(clock)
         elif derives and isinstance(stage, DecideStage):
             _derive(stage, outcome)
     received = stage.deliveries()
@@ -200,27 +202,33 @@ def take_step(
     return refusal
 
 
-def derivations(scenario: story.Scenario) -> list[list[story.TakenStep]]:
+DerivationRound: TypeAlias = tuple[datetime, list[story.TakenStep]]
+"""What comes of signals before anything more is promised of them, and what the clock said."""
+
+
+def derivations(scenario: story.Scenario) -> list[list[DerivationRound]]:
     """What comes of the signals of detections after each step, by the reference; other engines are played that."""
     stage, outcome = DecideStage(scenario), beginning(scenario)
     stage.begin(scenario.policy)
-    made: list[list[story.TakenStep]] = []
+    made: list[list[DerivationRound]] = []
     for step in scenario.steps:
         take_step(step, stage, scenario, outcome)
-        before = len(outcome.derived)
-        _derive(stage, outcome)
-        made.append(outcome.derived[before:])
+        made.append(_derive(stage, outcome))
     return made
 
 
-def _derive(stage: DecideStage, outcome: ScenarioOutcome) -> None:
+def _derive(stage: DecideStage, outcome: ScenarioOutcome) -> list[DerivationRound]:
     """Publish and add what detections have signalled, and promise what they will not, until nothing comes of it."""
-    detections = outcome.detections
+    detections, rounds = outcome.detections, []
     while detections.is_unsettled():
+        taken: list[story.TakenStep] = []
         while steps := detections.derived(_views(stage.deliveries()), stage.state().types, stage.now, stage.readers_of):
             for step in steps:
                 take_derived(step, stage, outcome)
+            taken += steps
         detections.promise_derived(stage.now)
+        rounds.append((stage.now, taken))
+    return rounds
 
 
 def _views(deliveries: Mapping[str, list[Got]]) -> dict[str, dict[str, Mapping[str, Value]]]:
