@@ -44,7 +44,7 @@ def results(spark: Any) -> dict[str, list[EngineResult]]:
     return {str(one[0].scenario.file): one for one in found}
 
 
-@pytest.mark.parametrize("file", map(str, FILES), ids=lambda file: "/".join(Path(file).parts[-2:]))
+@pytest.mark.parametrize("file", [str(file) for file in FILES], ids=lambda file: "/".join(Path(file).parts[-2:]))
 def test_scenario(results: dict[str, list[EngineResult]], file: str) -> None:
     told = [(result.engine, result.differences, result.error) for result in results[file]]
     assert told == [(engine, [], None) for engine in ENGINES], f"seed {SEED}"
