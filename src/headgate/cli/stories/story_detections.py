@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
 from dataclasses import replace
 
 from headgate.commands import subscriptions as subscribing
@@ -35,10 +34,9 @@ class StoryDetections:
 
     def __init__(self, world: DomainStage, streams: Sequence[str]) -> None:
         self._world, self._domain = world, world.domain
-        self._files = ExitStack()
         for stream in streams:  # every stream of the story counts from the start
             world.publisher.hold(stream)
-        self._writer = StreamWriter(
+        writer = StreamWriter(
             self._domain,
             world.follower,
             self._domain.log,
@@ -48,15 +46,13 @@ class StoryDetections:
             promise=HEARTBEATS,
         )
         progress = DerivedProgress(self._domain.paths.directory / DerivedProgress.FILE)
-        self._deriver = self._files.enter_context(
-            closing(Deriver(self._domain, world.follower, self._writer, progress, promise_every=1.0))
-        )
+        self._deriver = Deriver(self._domain, world.follower, writer, progress, promise_every=1.0)
         self._names: dict[str, str] = {}
         self._read = 0
 
     def close(self) -> None:
         """Let go of the files."""
-        self._files.close()
+        self._deriver.close()
 
     def begin(self, step: story.DetectStep, most: int) -> None:
         """A detection begins; it sees what history shows."""
