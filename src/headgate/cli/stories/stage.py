@@ -198,6 +198,8 @@ class Stage:
                 self._look()
                 show(self.board, say)
                 if self._is_decided() if isinstance(until, Event) else time.monotonic() >= until:
+                    self._look()  # what came between looking and asking
+                    show(self.board, say)
                     return
                 if (ended := next((one for one in queries if not one.isActive), None)) is not None:
                     failure = describe(ended.exception() or RuntimeError("it gives no reason"))
