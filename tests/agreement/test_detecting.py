@@ -20,16 +20,18 @@ from pyspark.errors import StreamingQueryException
 from headgate.decide.blocks import Moment, SourceFacts
 from headgate.decide.blocks import detect as reference
 from headgate.decide.composite import Signal
+from headgate.decide.derived import may_hold
 from headgate.model.changes import Subscribe, Unsubscribe
 from headgate.model.composite import Composite
 from headgate.model.rights import Detection, Subscription
 from headgate.model.types import SIGNAL
-from headgate.model.values import EPOCH
+from headgate.model.values import EPOCH, micros
 from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import DeliveryStore
+from headgate.pipeline.detect.machine import Horizons, Machine
 from headgate.pipeline.detect.signals import stored_signals
 from headgate.pipeline.paths import DETECTION_POINTS
-from strategies.composites import accepted, arrivals, seconds
+from strategies.composites import TABLES, accepted, arrivals, seconds
 from strategies.detecting import Story
 from strategies.running import examples
 
@@ -74,7 +76,7 @@ def test_spark_signals_exactly_what_the_reference_does(spark: Any, tmp_path: Pat
 
     def make(c: Composite, number: int, begin: int, *, start: datetime = EPOCH, since: int = 0) -> None:
         history = begin < len(story.moments)
-        detection = Detection("...", c, {}, start)
+        detection = Detection("...", c, {}, start, "lab.Made" if may_hold(c) else None)
         one = Subscription(f"d{number}", "ann", SIGNAL, history=history, since_version=since, detection=detection)
         story.commit(Subscribe(one))
         spans.append([begin, None])
@@ -112,7 +114,7 @@ def test_spark_signals_exactly_what_the_reference_does(spark: Any, tmp_path: Pat
             query.start(until_empty=True, limit=30).awaitTermination()
         assert not story.domain.paths.fault.exists()
     query.start(until_empty=True, limit=30).awaitTermination()
-    told = signals_of(story.signals)
+    told, held = signals_of(story.signals), story.signals.reached().held
     for number, (c, (begin, end)) in enumerate(zip(composites, spans, strict=True)):
         assert begin is not None
         unseen = [replace(moment, occurrences=()) for moment in story.moments[:begin]]
@@ -121,4 +123,9 @@ def test_spark_signals_exactly_what_the_reference_does(spark: Any, tmp_path: Pat
         mine = told.get(number, [])
         assert len(set(mine)) == len(mine), c
         assert set(mine) == (expected[-1] if expected else set()), (number, c, begin, end)
+        if may_hold(c) and end is None:
+            alone = Machine(c, starts[number], (), Horizons(facts), TABLES)
+            for moment in moments:
+                alone.arrive(moment)
+            assert held[number] == micros(alone.held()), (number, c)
     assert any(told.values())

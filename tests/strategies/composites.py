@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from hypothesis import strategies as st
@@ -149,9 +150,34 @@ def _accepted(c: Composite) -> Composite | None:
         return None
 
 
+def is_accepted(c: Composite) -> bool:
+    """Does it pass the checks?"""
+    return _accepted(c) is not None
+
+
 def accepted(*, blocks: bool, sides: list[Side] = _SIDES) -> st.SearchStrategy[Composite]:
     """Composite events that pass the checks, resolved."""
     return composites(blocks=blocks, sides=sides).map(_accepted).filter(lambda c: c is not None)
+
+
+def doubted(c: Composite, probabilities: st.DataObject) -> Composite:
+    """A composite event with random probabilities."""
+    one = st.sampled_from([None, 0.1, 0.3, 0.9])
+    match c:
+        case model.Sequence(left, right):
+            return model.Sequence(
+                doubted(left, probabilities), doubted(right, probabilities), probabilities.draw(one, label="; ")
+            )
+        case model.Without(left, right, delay):
+            return model.Without(
+                doubted(left, probabilities), doubted(right, probabilities), delay, probabilities.draw(one, label="- ")
+            )
+        case model.Either(left, right):
+            return model.Either(doubted(left, probabilities), doubted(right, probabilities))
+        case model.Whenever(of) | model.Aggregate(_, of):
+            return replace(c, of=doubted(of, probabilities))
+        case _:
+            return c
 
 
 # -- random arrivals ----------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ Guarantees: a step decides what a micro-batch would, history for new subscriptio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headgate.model.values import micros
 from headgate.node.domain import Domain, utc_now
@@ -60,7 +60,7 @@ class Decider:
         self.store.close()
 
 
-def write_signals(domain: Domain, rows: Sequence[SignalRow] = ()) -> None:
+def write_signals(domain: Domain, rows: Sequence[SignalRow] = (), held: Mapping[int, int] | None = None) -> None:
     """What a micro-batch of the detection query writes: it has come to the end of the log, and has these signals."""
     store, version = domain.signals, domain.ledger.version
     reached, tails = store.reached(), domain.log.tails()
@@ -71,4 +71,5 @@ def write_signals(domain: Domain, rows: Sequence[SignalRow] = ()) -> None:
         made.append(signal_blob(reached.streams.get(SIGNALS, 0) + 1, version, rows))
     stats = store.stats(1)
     batch = stats[-1].batch + 1 if stats else 0
-    store.write(batch, version, made, stats=BatchStats(batch, micros(utc_now()), 0, len(rows), 1, version))
+    stats_now = BatchStats(batch, micros(utc_now()), 0, len(rows), 1, version)
+    store.write(batch, version, made, stats=stats_now, held=held)

@@ -13,10 +13,13 @@ from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType
 from headgate.model.events import Draft
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
-from headgate.model.types import Times
+from headgate.model.types import EventType, Times
 from headgate.model.values import EPOCH, micros
 from headgate.node.domain import Domain
 from strategies.composites import TYPES
+
+MADE = EventType("lab.Made", "owner", {})
+"""What detections may publish."""
 
 
 class Story:
@@ -35,7 +38,7 @@ class Story:
         everyone = frozenset({Action.SUBSCRIBE, Action.PUBLISH})
         self.commit(
             *(DeclarePrincipal(who) for who in ("owner", "ann", "bob")),
-            *(DeclareType(replace(type, times=Times(stated=True))) for type in TYPES),
+            *(DeclareType(replace(type, times=Times(stated=True))) for type in (*TYPES, MADE)),
             AddRule(Rule("ann", "ann", everyone, "lab.*")),
             AddRule(Rule("bob", "bob", everyone, "lab.*")),
         )

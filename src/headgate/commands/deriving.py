@@ -21,7 +21,7 @@ from typing import Final
 from headgate.commands.commit import KnownState
 from headgate.commands.publishing.stream_writer import Attempt, StreamWriter
 from headgate.commands.publishing.submissions import of_drafts
-from headgate.decide.derived import DERIVED, derived_event, derived_id, derived_row, may_reach_back, readers_of
+from headgate.decide.derived import DERIVED, derived_event, derived_id, derived_row, promise, readers_of
 from headgate.decide.publish import may_publish, no_right
 from headgate.model.changes import Batch
 from headgate.model.errors import (
@@ -278,12 +278,15 @@ class Deriver:
         sources = SourcePromises(seen.promised)
         sources.declare(seen.promised.streams, times_of(state.types))
         least: dict[tuple[str, str], int] = {}
+        stopped = {one.subscription for one in self._signals.remarks() if one.code in STOPS}
         for number, one in self._made.items():
             assert one.detection is not None
             if one.detection.publishes is None or self._ended.get(number, reached.version + 1) <= reached.version:
                 continue
+            if number in stopped:
+                continue
             key = one.principal, one.detection.publishes
-            horizon = _horizon(one, sources, reached.version)
+            horizon = _horizon(one, sources, reached, number)
             least[key] = min(least.get(key, horizon), horizon)
         idle = now if self._writer.promises_clock else _least_of_others(seen.promised)
         for (stream, type), publishers in seen.promised.joined.items():
@@ -305,10 +308,12 @@ def _is_report(signal: StoredSignal) -> bool:
     return any(name in STOPS for name, _ in signal.row.environment)
 
 
-def _horizon(one: Subscription, sources: SourcePromises, version: int) -> int:
+def _horizon(one: Subscription, sources: SourcePromises, reached: Reached, number: int) -> int:
     """Before which time a detection signals no more, when it has seen what the sources have promised."""
     assert one.detection is not None
-    start = micros(one.detection.start)
-    if one.first > version or may_reach_back(one.detection.composite):
-        return start
-    return max(start, micros(sources.view(frozenset(one.types)).of(None)))
+    start = one.detection.start
+    if one.first > reached.version:
+        return micros(start)
+    held, seen = reached.held.get(number), sources.view(frozenset(one.types))
+    least = promise(one.detection.composite, start, seen.of(None), None if held is None else moment(held), seen.shift)
+    return micros(least)

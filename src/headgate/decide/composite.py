@@ -9,7 +9,8 @@ Leaves out: blocks, which are run by what knows the arrivals; text; names and ki
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, Protocol, TypeAlias, assert_never
@@ -26,6 +27,7 @@ Environment: TypeAlias = tuple[tuple[str, Value], ...]
 """What variables mean, in the order of their names."""
 
 FOREVER = datetime.max.replace(tzinfo=EPOCH.tzinfo)
+EARLIEST = datetime.min.replace(tzinfo=EPOCH.tzinfo)
 
 
 class Signal(NamedTuple):
@@ -172,7 +174,10 @@ def settled(c: Composite, start: datetime, env: Environment, known: KnownEvents)
             shift = known.shift(left, right, probability)
             before = signals(left, start, env, known)
             after = (settled(right, later(one.time, shift), one.environment, known) for one in before)
-            return min(settled(left, start, env, known), *after, FOREVER)
+            first = earlier(
+                settled(left, start, env, known), max(0, -whole_micros(shift)) + backward(right, known.shift)
+            )
+            return min(first, *after, FOREVER)
         case model.Either(left, right):
             return min(settled(left, start, env, known), settled(right, start, env, known))
         case model.Without(left, right):
@@ -183,7 +188,7 @@ def settled(c: Composite, start: datetime, env: Environment, known: KnownEvents)
             return max(start, known.horizon((type,)))
         case model.Whenever(of):
             starts = {start, *(signal.time for signal in signals(c, start, env, known))}
-            return min(settled(of, at, env, known) for at in starts)
+            return earlier(min(settled(of, at, env, known) for at in starts), backward(c, known.shift))
         case model.Block() | model.Aggregate():
             return known.block_settled(c, start, env)
         case _:
@@ -222,6 +227,50 @@ def over(c: Composite, start: datetime, env: Environment, known: KnownEvents) ->
             return known.block_over(c, start, env)
         case _:
             assert_never(c)
+
+
+Shift: TypeAlias = Callable[[Composite, Composite, float | None], timedelta]
+"""How much later the right side must be than the left for their order to hold with a probability."""
+
+
+def backward(c: Composite, shift: Shift) -> float:
+    """By how many microseconds it may signal before its own start, where a probability lets the order be the other."""
+    match c:
+        case model.Sequence(left, right, probability):
+            own = max(0, -whole_micros(shift(left, right, probability)))
+            return own + backward(left, shift) + backward(right, shift)
+        case model.Without(left):
+            return backward(left, shift)
+        case model.Whenever(of):  # which starts again there, and so on
+            return math.inf if backward(of, shift) else 0
+        case _:
+            return max((backward(part, shift) for part in model.inside(c)), default=0)
+
+
+def lag(c: Composite, shift: Shift) -> float:
+    """By how many microseconds what it signals may lie behind all that is certain, what blocks hold apart.
+
+    Without probabilities that is nothing: what becomes certain is signalled then.
+    """
+    match c:
+        case model.Sequence(left, right, probability):
+            return max(0, -whole_micros(shift(left, right, probability))) + lag(left, shift) + lag(right, shift)
+        case model.Without(left, right, _, probability):
+            return max(0, whole_micros(shift(left, right, probability))) + lag(left, shift) + lag(right, shift)
+        case model.Whenever(of) if backward(of, shift):
+            return math.inf
+        case _:
+            return max((lag(part, shift) for part in model.inside(c)), default=0)
+
+
+def whole_micros(time: timedelta) -> int:
+    """A difference of times in microseconds."""
+    return time // timedelta(microseconds=1)
+
+
+def earlier(time: datetime, micros: float) -> datetime:
+    """So many microseconds before a time; with no end of them, before all times."""
+    return EARLIEST if micros == math.inf else later(time, timedelta(microseconds=-micros))
 
 
 def _all_over(parts: Iterable[datetime | None]) -> datetime | None:
@@ -357,7 +406,7 @@ def later(time: datetime, by: timedelta) -> datetime:
     try:
         return time + by
     except OverflowError:
-        return FOREVER if by > timedelta(0) else datetime.min.replace(tzinfo=EPOCH.tzinfo)
+        return FOREVER if by > timedelta(0) else EARLIEST
 
 
 def moment_of(value: Argument) -> datetime | None:

@@ -3,16 +3,19 @@
 Guarantees: pure functions. What a detection publishes or adds is settled when it is accepted: every attribute, and
 every column, is surely bound, with a kind that fits. No event that is published by a detection leads back to it, over
 however many detections, types and their subtypes. A signal makes one event with one id, whenever it is asked for.
+What a detection is said to signal no more (`promise`), it does not signal, whatever arrives.
 Leaves out: who publishes and adds, and when (`commands.deriving`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
+from headgate.decide.composite import Shift, earlier, lag
 from headgate.decide.composite_check import Resolved
 from headgate.decide.deliver import PredicatesOf, States, admits
 from headgate.decide.publish import may_publish, no_right
@@ -216,31 +219,41 @@ def _sees_all(shown: View | None, attributes: frozenset[str]) -> bool:
     return shown is not None and attributes <= shown.attributes
 
 
-def may_reach_back(c: Composite) -> bool:
-    """May it signal a time that was certain before?
+# -- what it signals no more ------------------------------------------------------------------------------------
 
-    Blocks accept what is long past, and probabilities shift times. So do aggregates that pass on what they kept; those
-    that tell at the end when that was, or the first as soon as it is the first, do not, unless somebody waits for them.
+
+def may_hold(c: Composite) -> bool:
+    """May it hold back in a block what was certain before, so that what it promises depends on what it holds?
+
+    Aggregates that tell at the end when that was, or the first as soon as it is the first, do not, unless somebody
+    waits for them.
     """
     match c:
+        case model.Block():
+            return True
         case model.Aggregate(function, of):
             return function in ("min", "max", "last") or not _is_plain(of)
-        case model.Without(left, right, probability=None):
-            return may_reach_back(left) or not _is_plain(right)
-        case _ if _shifts(c):
-            return True
+        case model.Without(left, right):
+            return may_hold(left) or not _is_plain(right)
         case _:
-            return any(map(may_reach_back, model.inside(c)))
+            return any(map(may_hold, model.inside(c)))
 
 
 def _is_plain(c: Composite) -> bool:
-    """Is there neither a block nor a probability in it?"""
-    return not isinstance(c, model.Aggregate) and not _shifts(c) and all(map(_is_plain, model.inside(c)))
+    """Is there no block in it?"""
+    return not isinstance(c, model.Aggregate | model.Block) and all(map(_is_plain, model.inside(c)))
 
 
-def _shifts(c: Composite) -> bool:
-    match c:
-        case model.Block() | model.Sequence(probability=float()) | model.Without(probability=float()):
-            return True
-        case _:
-            return False
+def may_promise(c: Composite) -> bool:
+    """Does it ever come to promise anything? Not if probabilities let it start ever earlier."""
+    return lag(c, lambda _left, _right, p: timedelta(0 if p is None else p - 0.5)) < math.inf
+
+
+def promise(c: Composite, start: datetime, horizon: datetime, held: datetime | None, shift: Shift) -> datetime:
+    """Before which time a detection signals no more: by the least horizon of its sources, and the earliest it holds.
+
+    What it holds is asked for if it `may_hold` anything, and None if that is not known.
+    """
+    if may_hold(c):
+        horizon = start if held is None else min(horizon, held)
+    return max(start, earlier(horizon, lag(c, shift)))

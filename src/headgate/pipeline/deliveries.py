@@ -173,11 +173,15 @@ def _body(packed: bytes) -> memoryview:
     return body
 
 
-FORMAT = 3
+FORMAT = 4
 _REMARKS = """
 CREATE TABLE remarks (subscription INTEGER NOT NULL, code TEXT NOT NULL, batch INTEGER NOT NULL,
     number INTEGER NOT NULL, promise INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (subscription, code))
     WITHOUT ROWID
+"""
+_HELD = """
+CREATE TABLE held (batch INTEGER NOT NULL, subscription INTEGER NOT NULL, time INTEGER NOT NULL,
+    PRIMARY KEY (batch, subscription)) WITHOUT ROWID
 """
 _SCHEMA = f"""
 CREATE TABLE deliveries (stream TEXT NOT NULL, first INTEGER NOT NULL, part INTEGER NOT NULL, last INTEGER NOT NULL,
@@ -189,7 +193,8 @@ CREATE TABLE progress (batch INTEGER NOT NULL, stream TEXT NOT NULL, last INTEGE
     WITHOUT ROWID;
 CREATE TABLE batch_stats (batch INTEGER PRIMARY KEY, at INTEGER NOT NULL, events INTEGER NOT NULL,
     deliveries INTEGER NOT NULL, milliseconds INTEGER NOT NULL, version INTEGER NOT NULL);
-{_REMARKS}
+{_REMARKS};
+{_HELD}
 """
 _VERSION = ""
 """The stream name under which progress holds the ledger version a batch was decided through."""
@@ -209,10 +214,14 @@ TRIM_BLOBS = 500
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """How far the pipeline has decided: through which version, and which event of each stream."""
+    """How far the pipeline has decided: through which version, and which event of each stream.
+
+    Of detections for which that is asked, `held` has the earliest time that they hold back.
+    """
 
     version: int = 0
     streams: dict[str, int] = field(default_factory=dict)
+    held: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +269,7 @@ class DeliveryStore(StreamFile):
 
     FORMAT = FORMAT
     SCHEMA = _SCHEMA
-    UPGRADES: ClassVar[Mapping[int, str]] = {2: _REMARKS}
+    UPGRADES: ClassVar[Mapping[int, str]] = {2: _REMARKS, 3: _HELD}
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -273,6 +282,7 @@ class DeliveryStore(StreamFile):
         *,
         stats: BatchStats | None = None,
         remarks: Iterable[Remark] = (),
+        held: Mapping[int, int] | None = None,
     ) -> None:
         """Keep the output of a micro-batch, replacing what an earlier run of it wrote.
 
@@ -289,6 +299,8 @@ class DeliveryStore(StreamFile):
             rows = [(batch, stream, last) for stream, last in streams.items()]
             rows.append((batch, _VERSION, max(through, reached.version)))
             db.executemany("INSERT INTO progress VALUES (?, ?, ?)", rows)
+            db.execute("DELETE FROM held")
+            db.executemany("INSERT INTO held VALUES (?, ?, ?)", [(batch, *one) for one in (held or {}).items()])
             self._note(db, batch, stats)
             db.execute("DELETE FROM remarks WHERE batch >= ?", (batch,))
             said = [(one.subscription, one.code, batch, one.number, one.promise, one.text) for one in remarks]
@@ -340,9 +352,16 @@ class DeliveryStore(StreamFile):
 
     def reached(self, before: int | None = None) -> Reached:
         """How far the newest batch reached, or the newest one before a batch."""
-        query = "SELECT stream, last FROM progress WHERE batch = (SELECT max(batch) FROM progress WHERE batch < ?)"
-        rows = dict(self._rows(query, 2**62 if before is None else before))
-        return Reached(rows.pop(_VERSION, 0), rows)
+        query = (  # one statement, so that all of it is of one batch
+            "WITH newest AS (SELECT max(batch) AS batch FROM progress WHERE batch < ?) "
+            "SELECT 0, stream, last FROM progress JOIN newest USING (batch) "
+            "UNION ALL SELECT 1, subscription, time FROM held JOIN newest USING (batch)"
+        )
+        streams: dict[str, int] = {}
+        held: dict[int, int] = {}
+        for is_held, name, value in self._rows(query, 2**62 if before is None else before):
+            (held if is_held else streams)[name] = value
+        return Reached(streams.pop(_VERSION, 0), streams, held)
 
     def remarks(self, before: int | None = None) -> list[Remark]:
         """What was said of subscriptions, or only before a batch."""

@@ -15,7 +15,7 @@ from headgate.commands.explaining import explain
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.commands.publishing.stream_writer import CLOCK, StreamWriter
 from headgate.decide.deliver import decide
-from headgate.decide.derived import DERIVED, derived_id, may_reach_back
+from headgate.decide.derived import DERIVED, derived_id, may_hold
 from headgate.lang import parse_condition
 from headgate.lang.composite import parse_composite, parse_row
 from headgate.model import changes as c
@@ -234,12 +234,35 @@ def test_a_promise_of_ones_own_is_no_promise_for_ones_detection(domain: Domain) 
         ("$B(x); count ($A(x) - B(x))", False),
         ("$A(x) - count ($A(x) - B(x))", True),
         ("first (count ($A(x) - B(x)))", True),
-        ("A(x); {Probability = 0.9} B(x)", True),
+        ("A(x); {Probability = 0.9} B(x)", False),
         ("A(x) - {Delay = 3} B(x)", False),
     ],
 )
-def test_which_detections_may_signal_what_is_past(text: str, back: bool) -> None:
-    assert may_reach_back(parse_composite(text)) is back
+def test_which_detections_may_hold_what_is_past(text: str, back: bool) -> None:
+    assert may_hold(parse_composite(text)) is back
+
+
+def test_what_a_detection_holds_back_is_not_promised_before_it_lets_go(
+    domain: Domain, open_deriver: Open, clock: Hands
+) -> None:
+    LocalPublisher(domain).hold("main")
+    domain.log.promise_stream("main", micros(NOON), micros(NOON))
+    number = detect(domain, "last ($A(x))")
+    deriver = open_deriver()
+
+    def after(**held: int) -> datetime:
+        for _ in range(2):
+            write_signals(domain, held={number: micros(NOON + held["at"] * SECOND)} if held else {})
+            deriver.round()
+        return promised(domain)
+
+    deriver.round()
+    domain.log.promise("main", "bob", {"t.A": STATED}, micros(NOON + 50 * SECOND), micros(NOON))
+    clock.now = NOON + 60 * SECOND
+    domain.log.promise_stream("main", micros(NOON + 50 * SECOND), micros(clock.now))
+    assert after() == NOON  # nobody has said what it holds
+    assert after(at=5) == NOON + 5 * SECOND
+    assert after(at=70) == NOON + 50 * SECOND
 
 
 def test_a_type_may_be_for_those_who_could_read_what_its_events_rest_on(domain: Domain, open_deriver: Open) -> None:

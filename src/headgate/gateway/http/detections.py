@@ -19,7 +19,7 @@ from headgate.commands import subscriptions as subscribing
 from headgate.commands.deriving import begin_publishing
 from headgate.commands.subscriptions import ledger_id, local_id
 from headgate.decide.composite_check import resolve
-from headgate.decide.derived import may_reach_back
+from headgate.decide.derived import may_promise
 from headgate.gateway.http.handlers import begin_of, lost_history, own_subscription, told_begin
 from headgate.gateway.http.operations import Call, Operation, answer
 from headgate.gateway.http.rendering import as_json
@@ -212,8 +212,8 @@ def _number(call: Call, one: Subscription) -> int | None:
 
 
 def _warnings(call: Call, one: Detection) -> tuple[str, ...]:
-    back = one.publishes is not None and may_reach_back(one.composite)
-    promises = ("what it publishes is promised nothing of: its type should say `lateness`",) if back else ()
+    silent = one.publishes is not None and not may_promise(one.composite)
+    promises = ("what it publishes is promised nothing of: its type should say `lateness`",) if silent else ()
     try:
         return promises + resolve(one.composite, call.gateway.follower.state, one.bound, one.start).warnings
     except HeadgateError:  # what it looks at has changed since

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, assert_neve
 
 from headgate.decide import composite as meaning
 from headgate.decide.blocks import Group as BlockGroup
-from headgate.decide.composite import FOREVER, Environment, Occurrence, Signal, later
+from headgate.decide.composite import FOREVER, Environment, Occurrence, Signal, earlier, later, whole_micros
 from headgate.model import composite as model
 from headgate.model.composite import Composite
 from headgate.model.expressions import Constant, Variable
@@ -225,6 +225,10 @@ class Bead:
         """All signals before this time have been given."""
         raise NotImplementedError
 
+    def held(self) -> datetime:
+        """The earliest time of what it holds back itself; all else that it signals comes with what is yet to arrive."""
+        return FOREVER
+
     def children(self) -> Iterable[Bead]:
         """The beads that it started and that are there still."""
         return _NONE
@@ -336,7 +340,8 @@ class TemplateBead(Bead):
         if self.rows_due and self.start < horizon:
             self.rows_due = False
             for row in self._rows():
-                self._match(row, self.start)
+                if self.waits.is_own is None or self.waits.is_own(row):
+                    self._match(row, self.start)
         if not self.always and self.best < horizon and not self.rows_due:
             for signal in self.found if len(self.found) == 1 else dict.fromkeys(self.found):
                 self.emit(signal)
@@ -357,6 +362,9 @@ class TemplateBead(Bead):
             return self.start
         horizon = self.machine.horizon_of(self.waits.type)
         return min(self.best, max(self.start, horizon))
+
+    def held(self) -> datetime:
+        return self.start if self.rows_due else self.best
 
     def prune(self, horizon: datetime) -> bool:
         """Forget signals that cannot come again; are any left?"""
@@ -429,6 +437,9 @@ class TimerBead(Bead):
     def received(self) -> set[Signal]:
         return set() if self.signal is None else {self.signal}
 
+    def held(self) -> datetime:
+        return FOREVER if self.signal is None else self.signal.time
+
     def settled(self) -> datetime:
         assert self.signal is not None
         return min(self.signal.time, max(self.start, self.machine.horizon_of(None)))
@@ -488,21 +499,22 @@ class JoiningBead(Bead):
 
     def prune(self, horizon: datetime) -> bool:
         """Forget what cannot come again; is anything left?"""
-        if not self.machine.has_blocks:
-            self.given = {signal for signal in self.given if signal.time >= horizon}
+        self.given = {signal for signal in self.given if signal.time >= horizon}
         return bool(self.given)
 
 
 class SequenceBead(JoiningBead):
     """Starts an evaluation of its right side at each signal of its left side."""
 
-    __slots__ = ("first", "part", "shift")
+    __slots__ = ("back", "first", "part", "shift")
 
     def __init__(self, machine: Machine, begun: Begun, part: model.Sequence, *, foreseen: bool) -> None:
         super().__init__(machine, begun, foreseen=foreseen)
         self.part = part
         self.first: Bead | None = None
         self.shift = self.machine.shift(part.left, part.right, part.probability)
+        self.back = max(0, -whole_micros(self.shift)) + self.machine.backward(part.right)
+        """By how many microseconds it may signal before what its left side has yet to signal."""
 
     def begin(self) -> None:
         self.first = self.start_below(self.part.left, self.start, self.env, self.because)
@@ -512,6 +524,11 @@ class SequenceBead(JoiningBead):
             self.start_below(self.part.right, later(signal.time, self.shift), signal.environment, signal.because)
         else:
             self.pass_on(signal)
+
+    def settled(self) -> datetime:
+        if not self.back or self.first is None or not self.first.alive:
+            return super().settled()
+        return min(super().settled(), earlier(self.first.settled(), self.back))
 
     def leave(self) -> None:
         super().leave()
@@ -566,6 +583,9 @@ class WheneverBead(JoiningBead):
         if self.pass_on(signal) and signal.time not in self.starts:
             self._again(signal.time)
 
+    def settled(self) -> datetime:
+        return earlier(super().settled(), self.machine.backward(self.part))
+
     def received(self) -> set[Signal]:
         seen = super().received()
         for at in {signal.time for signal in seen} - self.starts:
@@ -575,8 +595,7 @@ class WheneverBead(JoiningBead):
     def prune(self, horizon: datetime) -> bool:
         """Forget what cannot come again; is anything left?"""
         left = super().prune(horizon)
-        if not self.machine.has_blocks:
-            self.starts = {at for at in self.starts if at >= horizon}
+        self.starts = {at for at in self.starts if at >= horizon}
         return left or bool(self.starts)
 
 
@@ -677,6 +696,9 @@ class WithoutBead(Bead):
         right = set() if self.right is None else self.right.received()
         kill = min(self.kill, *(one.time for one in right if one.time > self.start), FOREVER)
         return {one for one in left | set(self.waiting) if later(one.time, self.shift) < kill}
+
+    def held(self) -> datetime:
+        return min((signal.time for signal in self.waiting), default=FOREVER)
 
     def settled(self) -> datetime:
         parts = [bead.settled() for bead in self.children()]
@@ -797,11 +819,13 @@ class BlockBead(Bead):
     def received(self) -> set[Signal]:
         return set()  # what a block has not accepted, it has not
 
+    def held(self) -> datetime:
+        there = [group.earliest() for group in self.groups]
+        return min((*there, *(signal.time for signal, _ in self.arrived)), default=FOREVER)
+
     def settled(self) -> datetime:
         waiting = [bead.settled() for _, bead in self.open.values()]
-        waiting += [group.earliest() for group in self.groups]
-        waiting += [signal.time for signal, _ in self.arrived]
-        return min(waiting, default=FOREVER)
+        return min([*waiting, self.held()])
 
     def children(self) -> Iterable[Bead]:
         return [bead for _, bead in self.open.values()]

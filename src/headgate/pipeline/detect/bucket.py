@@ -16,7 +16,7 @@ from datetime import datetime
 from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
-from headgate.decide.composite import Environment, Occurrence
+from headgate.decide.composite import FOREVER, Environment, Occurrence
 from headgate.model.errors import DetectionFailed, LimitReached
 from headgate.model.state import State
 from headgate.pipeline.detect.beads import EventPlace, contributors
@@ -67,6 +67,9 @@ class ShardStore(Protocol):
         """Keep nothing."""
 
 
+_ALL: Final = -1
+"""In place of a shard: what a detection holds back that has none."""
+
 _HEADING: Final = b"headgate detections %d\n" % FORMAT
 
 
@@ -99,6 +102,8 @@ class Bucket:
         self._touched: set[ShardKey] = set()
         self._begun: set[ShardKey] = set()
         """Shards to be looked at with the next record, whatever it brings."""
+        self._held: dict[ShardKey, datetime] = {}
+        """The earliest time that shards hold back, of detections for which that is asked."""
         self._place = 0, 0
         self._remarks: list[CertainSignal] = []
 
@@ -115,13 +120,16 @@ class Bucket:
         if self._plan_of(key[0]).routing.is_cut and machine.is_idle():
             del self._machines[key]
             self._waiting.pop(key, None)
+            self._held.pop(key, None)
             self._shards.remove(key)
         else:
             self._shards.put(key, machine.saved())
+            if self._plan_of(key[0]).tells_held:
+                self._held[key] = machine.held()
 
     def saved(self) -> bytes:
         """What the bucket remembers besides its shards, which were put where they are kept."""
-        kept = self.sources, self._waiting, self._stopped, self._begun, self._place
+        kept = self.sources, self._waiting, self._stopped, self._begun, self._place, self._held
         return _HEADING + pickle.dumps(kept, protocol=5)
 
     def restore(self, saved: bytes) -> None:
@@ -129,7 +137,7 @@ class Bucket:
         if not saved.startswith(_HEADING):
             raise other_format("another format")
         kept = pickle.loads(saved[len(_HEADING) :])  # noqa: S301 - out of Spark's own state
-        self.sources, self._waiting, self._stopped, self._begun, self._place = kept
+        self.sources, self._waiting, self._stopped, self._begun, self._place, self._held = kept
         for key, waiting in self._waiting.items():
             self._enqueue(key, waiting)
 
@@ -170,6 +178,13 @@ class Bucket:
         """How many there are."""
         return len(self._waiting)
 
+    def held(self) -> dict[int, datetime]:
+        """The earliest time that each detection holds back here, of those that began and are asked for it."""
+        least: dict[int, datetime] = {}
+        for (number, _), time in self._held.items():
+            least[number] = min(time, least.get(number, time))
+        return least
+
     def machines(self) -> Iterable[Machine]:
         """The machines that are held in memory, by the order of their shards."""
         return (self._machines[key] for key in sorted(self._machines))
@@ -189,6 +204,7 @@ class Bucket:
             machine.horizons = self.sources.view(self._plan_of(key[0]).types)
             self._machines[key] = machine
             self._begun.add(key)
+        self._held |= earlier._held
         self._stopped |= earlier._stopped
 
     def _open(self, number: int) -> Iterator[CertainSignal]:
@@ -197,6 +213,8 @@ class Bucket:
         What is cut into shards begins when something arrives for them.
         """
         key = (number, 0)
+        if self._plan_of(number).tells_held:
+            self._held[number, _ALL] = FOREVER
         if self._plan_of(number).routing.is_cut or key in self._waiting:
             return
         if not self.sources.begun:
@@ -206,10 +224,11 @@ class Bucket:
         yield from self._settle([key])
 
     def _close(self, number: int) -> tuple[()]:
-        mine = [key for key in {*self._waiting, *self._machines, *self._begun} if key[0] == number]
+        mine = [key for key in {*self._waiting, *self._machines, *self._begun, *self._held} if key[0] == number]
         for key in mine:
             self._machines.pop(key, None)
             self._waiting.pop(key, None)
+            self._held.pop(key, None)
             self._touched.discard(key)
             self._begun.discard(key)
             self._shards.remove(key)

@@ -3,9 +3,10 @@
 Guarantees: at each moment it gives the signals that `decide.blocks.detect` gives there for the first time, and never
 takes one back. A bead is one evaluation of one part of the expression; it is linked to the bead it was started by and
 to those it started, so that destroying one needs no search, and an event is offered only to beads that wait for its
-type and for its values. What arrives out of order is kept as long as an evaluation may still start before it. There are
-at most `MAX_BEADS` beads, groups and records of blocks among them, and `MAX_KEPT` kept events: one more is refused with
-`limit-reached`, and nothing is lost silently.
+type and for its values. What arrives out of order is kept as long as an evaluation may still start before it, and what
+was signalled as long as it may come again (`past`). There are at most `MAX_BEADS` beads, groups and records of blocks
+among them, and `MAX_KEPT` kept events and signals: one more is refused with `limit-reached`, and nothing is lost
+silently.
 
 At a moment the signals that follow from what arrived are passed on first, without recursion. Then absence is judged
 (`-`), when nothing is under way that could contradict it; then blocks, the inner ones first, get what became certain.
@@ -24,7 +25,7 @@ from typing import Any, Final, assert_never
 
 from headgate.decide import composite as meaning
 from headgate.decide.blocks import Moment, SourceFacts, expanded, quantile
-from headgate.decide.composite import FOREVER, Environment, Occurrence, Signal
+from headgate.decide.composite import FOREVER, Environment, Occurrence, Signal, earlier
 from headgate.model import composite as model
 from headgate.model.composite import Composite
 from headgate.model.errors import Damaged, LimitReached
@@ -44,7 +45,7 @@ from headgate.pipeline.detect.beads import (
 )
 
 _NONE: Final[tuple[Any, ...]] = ()
-FORMAT: Final = 4
+FORMAT: Final = 5
 """Of machines as bytes."""
 
 PRUNE_AT: Final = 32
@@ -152,8 +153,11 @@ class Machine:
         self.under_way: list[tuple[Bead, Traced]] = []
         self.endings: list[tuple[Bead, datetime]] = []
         self.beads = 0
-        self.has_blocks = any(isinstance(part, model.Block | model.Aggregate) for part in parts_of(composite))
+        self.has_blocks = any(isinstance(part, model.Block) for part in parts_of(composite))
         self.reaches_back = _reaches_back(composite)
+        ordered = [part for part in parts_of(composite) if isinstance(part, model.Sequence | model.Without)]
+        self._is_shifted = any(part.probability is not None for part in ordered)
+        self._goes_back = any((part.probability or 1) < 0.5 for part in ordered)
         self._tables = tables or {}
         self._rows: dict[str, dict[tuple[Value, ...], list[Occurrence]]] = {}
         self._next = 0
@@ -197,9 +201,24 @@ class Machine:
         self._new = []
         self._pass_gates()
         self._settle()
-        if self._kept > self._prune_at:
+        if self._kept + len(self._given) > self._prune_at:
             self._prune()
+            if self._kept + len(self._given) > MAX_KEPT:
+                raise self._full()
         return self._new
+
+    def held(self) -> datetime:
+        """The earliest time of what it holds back; all else that it signals comes with what is yet to arrive."""
+        if not self._started:
+            return self._start[0]
+        return min((bead.held() for bead in self.every_bead()), default=FOREVER)
+
+    def past(self) -> datetime:
+        """Before this it neither signals nor starts anything any more, whatever is yet to arrive."""
+        horizon = self.horizon_of(None)
+        if self.has_blocks:
+            horizon = min(horizon, self.held())
+        return earlier(horizon, meaning.lag(self.composite, self.shift)) if self._is_shifted else horizon
 
     def take_reports(self) -> list[str]:
         """What was reported since it was last asked."""
@@ -358,11 +377,18 @@ class Machine:
         """How much later right must be for the order to hold with a probability."""
         return self.horizons.shift(left, right, probability)
 
+    def backward(self, c: Composite) -> float:
+        """By how many microseconds a part may signal before its own start."""
+        return meaning.backward(c, self.shift) if self._is_shifted else 0
+
     def wait(self, types: Iterable[str | None], time: datetime, bead: Bead) -> None:
         """Tell a bead when a time becomes certain, for each of these types (None: for all streams)."""
         for type in types:
-            if self.horizons.of(type) <= time:
+            horizon = self.horizons.of(type)
+            if horizon <= time:
                 heappush(self._gates.setdefault(type, []), (time, bead.number, bead))
+            elif self._goes_back:  # what is settled lies behind the horizon: whenever that moves
+                heappush(self._gates.setdefault(type, []), (horizon, bead.number, bead))
 
     def wait_clock(self, time: datetime, bead: Bead) -> None:
         """Tell a bead when the clock comes to a time."""
@@ -475,28 +501,26 @@ class Machine:
 
     def _prune(self) -> None:
         """Forget events before which nothing can start any more, and signals that cannot come again."""
-        horizon = self.horizon_of(None)
-        if not self.reaches_back:
-            kept = 0
-            for waits in self._waits.values():
-                for key, events in list(waits.kept.items()):
-                    left = [one for one in events if one.time >= horizon]
-                    if left:
-                        waits.kept[key] = left
-                    else:
-                        del waits.kept[key]
-                    kept += len(left)
-            for rows in self._rows.values():
-                for name, versions in rows.items():
-                    past = [one for one in versions if one.time < horizon]
-                    newest = [max(past, key=lambda one: (one.time, one.seq))] if past else []
-                    rows[name] = newest + [one for one in versions if one.time >= horizon]
-            self._kept = kept
-        if not self.has_blocks:
-            self._given = {signal for signal in self._given if signal.time >= horizon}
+        past, kept = self.past(), 0
+        for waits in self._waits.values():
+            for key, events in list(waits.kept.items()):
+                left = [one for one in events if one.time >= past]
+                if left:
+                    waits.kept[key] = left
+                else:
+                    del waits.kept[key]
+                kept += len(left)
+        for rows in self._rows.values():
+            for name, versions in rows.items():
+                before = [one for one in versions if one.time < past]
+                newest = [max(before, key=lambda one: (one.time, one.seq))] if before else []
+                rows[name] = newest + [one for one in versions if one.time >= past]
+        self._kept = kept
+        self._given = {signal for signal in self._given if signal.time >= past}
         every = self._prunable.items()
-        self._prunable = {number: bead for number, bead in every if bead.alive and bead.prune(horizon)}
-        self._prune_at = max(PRUNE_AT, 2 * self._kept)
+        self._prunable = {number: bead for number, bead in every if bead.alive and bead.prune(past)}
+        looked_through = self.beads if self.has_blocks else 0
+        self._prune_at = max(PRUNE_AT, 2 * (kept + len(self._given)), looked_through)
 
 
 def _living(gates: list[tuple[datetime, int, Bead]]) -> list[tuple[datetime, int, Bead]]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from headgate.decide.composite import Environment, environment
+from headgate.decide.derived import may_hold
 from headgate.model.composite import Composite
 from headgate.model.rights import Subscription
 from headgate.model.types import Catalog
@@ -30,6 +31,8 @@ class DetectionPlan:
     routing: Routing
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     history: bool = False
+    tells_held: bool = False
+    """Does what it promises depend on what it holds?"""
 
 
 def planned(number: int, subscription: Subscription, catalog: Catalog) -> DetectionPlan:
@@ -49,6 +52,7 @@ def planned(number: int, subscription: Subscription, catalog: Catalog) -> Detect
         routing=routing(detection.composite, detection.bound, tables),
         tables=tables,
         history=subscription.history,
+        tells_held=detection.publishes is not None and may_hold(detection.composite),
     )
 
 

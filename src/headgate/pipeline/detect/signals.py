@@ -30,6 +30,9 @@ from headgate.pipeline.log.codec import from_blob, to_blob
 REACHED: Final = -1
 """Stands for the detection in the one row of a micro-batch that says how far it has come."""
 
+HELD: Final = "held"
+"""The code of a row of a micro-batch that says of a detection the earliest time that a bucket holds back of it."""
+
 STOPS: Final = frozenset({LimitReached.code, DetectionFailed.code})
 """Remarks after which a detection signals no more; its last signal has one in place of a variable."""
 

@@ -18,7 +18,7 @@ from typing import Any, Final
 from headgate.model.values import micros, moment
 from headgate.pipeline import DETECTION_SOURCE, PROMISES, SIGNALS
 from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore, Remark
-from headgate.pipeline.detect.signals import REACHED, STOPS, SignalRow, WrittenSignal, written_blob
+from headgate.pipeline.detect.signals import HELD, REACHED, STOPS, SignalRow, WrittenSignal, written_blob
 from headgate.pipeline.paths import Paths, strike
 
 SIGNALS_A_BLOB: Final = 1_000
@@ -66,7 +66,11 @@ class DetectionQuery:
         if marker is None:
             return
         through, reached, promise = pickle.loads(bytes.fromhex(marker["data"]))  # noqa: S301 - out of `BeadProcessor`
-        remarks, signals = told(row for row in signalled if row["subscription"] != REACHED)
+        remarks, signals = told(row for row in signalled if row["subscription"] != REACHED and row["code"] != HELD)
+        held: dict[int, int] = {}
+        for row in signalled:
+            if row["code"] == HELD:
+                held[row["subscription"]] = min(row["time"], held.get(row["subscription"], row["time"]))
         first = self.store.reached(before=batch).streams.get(SIGNALS, 0) + 1
         blobs = [DeliveryBlob(stream, last, last, through, 0, 0, None) for stream, last in reached.items()]
         blobs.append(DeliveryBlob(PROMISES, promise, promise, through, 0, 0, None))
@@ -75,7 +79,9 @@ class DetectionQuery:
             blobs.append(written_blob(first + at, through, some))
         elapsed = round(1000 * (time.monotonic() - begun))
         stats = BatchStats(batch, micros(self.clock()), 0, len(signals), elapsed, through)
-        self.store.write(batch, through, blobs, lambda: strike(fault, "detect-write"), stats=stats, remarks=remarks)
+        self.store.write(
+            *(batch, through, blobs, lambda: strike(fault, "detect-write")), stats=stats, remarks=remarks, held=held
+        )
         strike(fault, "detect-commit")
 
 

@@ -25,14 +25,16 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
+from headgate.decide.composite import FOREVER
 from headgate.ledger import Ledger
 from headgate.model.state import State
+from headgate.model.values import micros
 from headgate.pipeline import DETECTION_SOURCE
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.detect.bucket import Bucket, CertainSignal, ShardKey
 from headgate.pipeline.detect.machine import StateAt
 from headgate.pipeline.detect.plans import DetectionPlan, planned
-from headgate.pipeline.detect.signals import REACHED, STOPS, SignalRow
+from headgate.pipeline.detect.signals import HELD, REACHED, STOPS, SignalRow
 from headgate.pipeline.detect.sources import Arrival, SourcePromises, TypeTimes, of_append, of_promise, times_of
 from headgate.pipeline.detect.views import BUCKETS, arrived, bucket_of, routed
 from headgate.pipeline.index.build import IndexBuilder
@@ -449,6 +451,12 @@ class BeadProcessor(StatefulProcessor):
                     time=row.time, data=row.data, contributors=row.contributors, code=signal.code,
                     report=signal.report,
                 )  # fmt: skip
+            for number, time in bucket.held().items():
+                if time < FOREVER or bucket_of(number, 0) == mine:  # one of them says so also if nothing is held
+                    yield Row(
+                        number=0, promise=0, subscription=number, time=micros(time), data="", contributors="[]",
+                        code=HELD, report="",
+                    )  # fmt: skip
             self._bucket.update((state, changes + 1, bucket.saved()))
         _kept[state, mine] = changes + 1, bucket
         bucket.forget(SHARDS_IN_MEMORY // BUCKETS)

@@ -18,7 +18,7 @@ from headgate.decide.blocks import Moment, SourceFacts
 from headgate.decide.blocks import detect as reference
 from headgate.decide.composite import Environment, Occurrence, Signal, environment
 from headgate.decide.composite_check import Resolved, resolve
-from headgate.decide.derived import check_derived, derived_event, derived_row, may_reach_back
+from headgate.decide.derived import check_derived, derived_event, derived_row, may_hold, promise
 from headgate.lang.composite import parse_composite, parse_row
 from headgate.model.composite import Composite, templates
 from headgate.model.errors import BadDefinition, BadExpression, BelowHorizon, HeadgateError
@@ -184,24 +184,43 @@ class Detections:
         steps = [self.arrivals[place.seq].step for place in contributors(told.because)]
         return [step.draft.id for step in steps if step is not None]
 
-    def promise_derived(self, clock: datetime) -> None:
-        """Promise of each type that detections publish what they will signal no more, which arrives if it is new."""
-        known = dict(self.horizons)  # of what is promised now signals may come, which were not certain before
-        everywhere = min((known.get(stream, EPOCH) for stream in self.streams), default=EPOCH)
-        for type in self.published:
-            mine = [run for run in self._deriving() if run.derives is not None and _publishes(run.derives) == type]
-            horizon = min((self._horizon(run, everywhere, known) for run in mine), default=everywhere)
+    def derived_horizons(self, views: Mapping[str, Mapping[str, Mapping[str, Value]]]) -> dict[str, datetime]:
+        """Of each type that detections publish, before which time they will signal no more."""
+        everywhere = min((self.horizons.get(stream, EPOCH) for stream in self.streams), default=EPOCH)
+        return {
+            type: min(
+                (
+                    self._horizon(run, everywhere, views)
+                    for run in self._deriving()
+                    if run.derives is not None and _publishes(run.derives) == type
+                ),
+                default=everywhere,
+            )
+            for type in self.published
+        }
+
+    def promise_derived(self, horizons: Mapping[str, datetime], clock: datetime) -> None:
+        """Promise that of each type that detections publish, which arrives if it is new."""
+        known = dict(self.horizons)
+        for type, horizon in horizons.items():
             self.horizons[_source(type)] = max(horizon, known.get(_source(type), EPOCH))
         if any(known.get(source, EPOCH) < horizon for source, horizon in self.horizons.items()):
             self.passed(clock)
 
-    def _horizon(self, run: _Running, everywhere: datetime, known: Mapping[str, datetime]) -> datetime:
+    def _horizon(
+        self, run: _Running, everywhere: datetime, views: Mapping[str, Mapping[str, Mapping[str, Value]]]
+    ) -> datetime:
         """Before which time a detection signals no more, by what is known to be promised."""
-        if may_reach_back(run.composite):
-            return EPOCH
         seen = {template.type for template in templates(run.composite)}
         sources = [_source(type) for type, line in self.published.items() if seen.intersection(line)]
-        return min([everywhere, *(known.get(source, EPOCH) for source in sources)])
+        horizon = min([everywhere, *(self.horizons.get(source, EPOCH) for source in sources)])
+        held = None
+        if may_hold(run.composite):
+            machine = self._machine(run)
+            for moment in self._moments(run, views):
+                machine.arrive(moment)
+            held = machine.held()
+        return promise(run.composite, EPOCH, horizon, held, Horizons(self._sources()).shift)
 
     def is_hidden(self, subscription: str) -> bool:
         """Is this a subscription of a detection, and not of the file?"""
@@ -219,18 +238,27 @@ class Detections:
     def _signals(
         self, run: _Running, views: Mapping[str, Mapping[str, Mapping[str, Value]]], by_reference: bool
     ) -> Iterable[Signal]:
-        seen = {event: view for id in run.subscriptions for event, view in views.get(id, {}).items()}
-        streams = {stream: SourceFacts() for stream in self.streams}
-        streams |= {_source(type): SourceFacts(frozenset(line)) for type, line in self.published.items()}
-        moments = [_moment(arrival, seen, number) for number, arrival in enumerate(self.arrivals[: run.until])]
+        moments = self._moments(run, views)
         if by_reference:
-            told = reference(run.composite, run.start, run.env, moments, streams)
+            told = reference(run.composite, run.start, run.env, moments, self._sources())
             return told[-1] if told else ()
+        machine = self._machine(run)
+        return [signal for moment in moments for signal in machine.arrive(moment)]
+
+    def _moments(self, run: _Running, views: Mapping[str, Mapping[str, Mapping[str, Value]]]) -> list[Moment]:
+        """What arrived, as a detection sees it."""
+        seen = {event: view for id in run.subscriptions for event, view in views.get(id, {}).items()}
+        return [_moment(arrival, seen, number) for number, arrival in enumerate(self.arrivals[: run.until])]
+
+    def _sources(self) -> dict[str, SourceFacts]:
+        derived = {_source(type): SourceFacts(frozenset(line)) for type, line in self.published.items()}
+        return {stream: SourceFacts() for stream in self.streams} | derived
+
+    def _machine(self, run: _Running) -> Machine:
         tables = {
             key: value for arrival in self.arrivals if arrival.state for key, value in _tables(arrival.state.types)
         }
-        machine = Machine(run.composite, run.start, run.env, Horizons(streams), tables)
-        return [signal for moment in moments for signal in machine.arrive(moment)]
+        return Machine(run.composite, run.start, run.env, Horizons(self._sources()), tables)
 
 
 DERIVED_STREAM: Final = "derived"

@@ -151,10 +151,10 @@ def play(scenario: story.Scenario, stage: StoryStage) -> ScenarioOutcome:
     for number, step in enumerate(scenario.steps):
         take_step(step, stage, scenario, outcome)
         if known is not None:
-            for clock, steps in known[number]:
+            for clock, steps, horizons in known[number]:
                 for derived in steps:
                     take_derived(derived, stage, outcome)
-                detections.promise_derived(clock)
+                detections.promise_derived(horizons, clock)
         elif derives and isinstance(stage, DecideStage):
             _derive(stage, outcome)
     received = stage.deliveries()
@@ -202,8 +202,8 @@ def take_step(
     return refusal
 
 
-DerivationRound: TypeAlias = tuple[datetime, list[story.TakenStep]]
-"""What comes of signals before anything more is promised of them, and what the clock said."""
+DerivationRound: TypeAlias = tuple[datetime, list[story.TakenStep], dict[str, datetime]]
+"""What the clock said, what comes of signals before more is promised of them, and what is promised then."""
 
 
 def derivations(scenario: story.Scenario) -> list[list[DerivationRound]]:
@@ -222,12 +222,15 @@ def _derive(stage: DecideStage, outcome: ScenarioOutcome) -> list[DerivationRoun
     detections, rounds = outcome.detections, []
     while detections.is_unsettled():
         taken: list[story.TakenStep] = []
-        while steps := detections.derived(_views(stage.deliveries()), stage.state().types, stage.now, stage.readers_of):
+        views = _views(stage.deliveries())
+        while steps := detections.derived(views, stage.state().types, stage.now, stage.readers_of):
             for step in steps:
                 take_derived(step, stage, outcome)
             taken += steps
-        detections.promise_derived(stage.now)
-        rounds.append((stage.now, taken))
+            views = _views(stage.deliveries())
+        horizons = detections.derived_horizons(views)
+        detections.promise_derived(horizons, stage.now)
+        rounds.append((stage.now, taken, horizons))
     return rounds
 
 

@@ -77,9 +77,17 @@ def test_a_store_from_before_remarks_opens(store: DeliveryStore) -> None:
     store.close()
     with sqlite3.connect(store.path) as db:
         db.execute("DROP TABLE remarks")
+        db.execute("DROP TABLE held")
         db.execute("PRAGMA user_version = 2")
     again = DeliveryStore.open(store.path, read_only=True)
     assert (again.count(), again.remarks()) == (1, [])
+
+
+def test_what_is_held_is_that_of_the_newest_batch(store: DeliveryStore) -> None:
+    store.write(0, 1, [blob("main", 1, 1, b"a")], held={3: 5, 4: 6})
+    assert store.reached().held == {3: 5, 4: 6}
+    store.write(1, 1, [blob("main", 2, 2, b"b")], held={4: 7})
+    assert store.reached() == Reached(1, {"main": 2}, {4: 7})
 
 
 def test_altered_deliveries_are_named(store: DeliveryStore) -> None:

@@ -123,6 +123,12 @@ def run(plan: DetectionPlan, moments: list[Moment], streams: list[str], cuts: se
     return told
 
 
+def test_a_row_that_all_shards_are_shown_is_matched_by_its_own() -> None:
+    moments = [Moment((composites.event("Row", 0, 1, 1),), {}), Moment((), {"main": composites.seconds(5)})]
+    told = run(planned(composites.resolved("$Row(x, x) - Row(x, x)")), moments, ["main"], set())
+    assert [len(some) for some in told] == [0, 1]
+
+
 @examples(250, soak=400)
 @given(composites.accepted(blocks=True), composites.arrivals(), st.sets(st.integers(0, 40)))
 def test_shards_signal_what_one_machine_does_at_every_record(

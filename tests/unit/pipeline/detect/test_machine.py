@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given, settings
@@ -11,9 +12,9 @@ from hypothesis import strategies as st
 from tests.strategies import composites
 from tests.strategies.composites import TABLES, event, resolved, seconds
 
-from headgate.decide.blocks import Moment, SourceFacts, detect
+from headgate.decide.blocks import Arrivals, Moment, SourceFacts, detect
 from headgate.decide.composite import FOREVER, Complete, Signal, signals
-from headgate.decide.derived import may_reach_back
+from headgate.decide.derived import may_hold, may_promise, promise
 from headgate.model.composite import Aggregate, Composite, Sequence, SideAssignment, Whenever, Without, templates
 from headgate.model.errors import LimitReached
 from headgate.model.values import EPOCH
@@ -30,6 +31,7 @@ def agree(c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]) -> f
     given: set[Signal] = set()
     for moment, certain in zip(moments, detect(c, EPOCH, (), moments, streams), strict=True):
         new = running.arrive(moment)
+        running.saved()  # which forgets what cannot matter any more
         assert len(set(new)) == len(new)
         assert not given & set(new), "signalled twice"
         given |= set(new)
@@ -98,29 +100,101 @@ def test_any_arrival_that_keeps_its_promises_gives_the_same_signals(
         assert agree(c, (streams, [*late, moments[-1]])) == agree(c, world)
 
 
+BLOCK = (
+    "{ int n = 0; expr: $A(x) event: n = n + 1; if (hd.tl.tl != null) { accept hd.tl; } "
+    "var: if (n > 3) { kill hd; } end: accept hd }"
+)
+TWO_QUEUES = (
+    "{ expr: $A(x) - C(*, *) event: if (hd1) { accept hd0; } "
+    "expr: $B(x) event: if (hd0) { hd1.@ = hd1.@ + 1; accept hd1; } end: kill }"
+)
+"""What people write: it accepts what it held for a while."""
+
 _PLAIN = composites.accepted(blocks=False)
 _AGGREGATES = st.builds(Aggregate, st.sampled_from(["count", "first", "once", "last"]), _PLAIN)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
+_BLOCKS = st.sampled_from([
+    resolved(text.replace("BLOCK", block)) for block in (BLOCK, TWO_QUEUES)
+    for text in ("BLOCK", "$B(y); BLOCK", "(BLOCK); B(y)", "$(BLOCK)", "$A(y) - BLOCK", "BLOCK | B(*) - (BLOCK; A(*))")
+])  # fmt: skip
+_HOLDING = (
     composites.accepted(blocks=True)
     | _AGGREGATES
+    | _BLOCKS
     | st.builds(Sequence, _PLAIN, _AGGREGATES)
     | st.builds(Sequence, _AGGREGATES, _PLAIN)
     | st.builds(Without, _AGGREGATES, _PLAIN)
-    | st.builds(Whenever, _AGGREGATES),
-    composites.arrivals(),
+    | st.builds(Whenever, _AGGREGATES)
 )
-def test_what_does_not_reach_back_signals_nothing_before_what_was_promised(
-    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]]
+
+
+def unsure(world: tuple[dict[str, SourceFacts], list[Moment]]) -> dict[str, SourceFacts]:
+    """The same streams, whose clocks may be wrong."""
+    return {name: replace(facts, error=1.0) for name, facts in world[0].items()}
+
+
+@settings(max_examples=300, deadline=None)
+@given(_HOLDING, composites.arrivals(), st.data())
+def test_nothing_is_signalled_before_what_was_promised_of_it(
+    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]], data: st.DataObject
 ) -> None:
-    assume(not may_reach_back(c))
-    streams, moments = world
+    streams = world[0]
+    if data.draw(st.booleans()):
+        c, streams = composites.doubted(c, data), unsure(world)
+        assume(composites.is_accepted(c))
     running, promised = Machine(c, EPOCH, (), Horizons(streams), TABLES), EPOCH
-    for moment in moments:
-        assert all(signal.time >= promised for signal in running.arrive(moment))
-        promised = max(promised, min(moment.horizons.get(one, EPOCH) for one in streams))
+    for moment in world[1]:
+        new = running.arrive(moment)
+        assert all(signal.time >= promised or signal.time <= EPOCH for signal in new)
+        horizon = min(moment.horizons.get(one, EPOCH) for one in streams)
+        held = running.held() if may_hold(c) else None
+        promised = max(promised, promise(c, EPOCH, horizon, held, running.shift))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$A(x) - B(x)", "$A(x) - {Probability = 0.9} B(x)", "A(x); {Probability = 0.1} B(x)",
+        "$A(x); {Probability = 0.9} B(x)", "count ($A(x) - B(*))", "sum x ($A(x) - B(*))", "average x ($A(x) - B(*))",
+        "min x ($A(x) - B(*))", "max x ($A(x) - B(*))", "first ($A(x))", "last ($A(x) - B(*))", "once ($A(x))",
+        "$A(x); max x ($A(x) - B(*))", "(last ($A(x) - B(*))); C(x, *)", "$A(x) - count ($A(y) - B(*))",
+        "first (count ($A(x) - B(*)))", "max x ($A(x) - B(*)) by x",
+        "max x ($A(x) - {Probability = 0.9} B(*))",
+        "{ expr: $A(x) - B(*) event: kill hd.tl end: if (hd) { hd.@ = @; accept hd; } }",
+    ],
+)  # fmt: skip
+def test_every_construct_comes_to_promise_what_it_will_signal_no_more(text: str) -> None:
+    c, sources = resolved(text), {"main": SourceFacts(error=1.0)}
+    running = Machine(c, EPOCH, (), Horizons(sources))
+    assert may_promise(c)
+    for moment in ((event("A", 5, 1),), (event("A", 6, 2),), (event("B", 9, 1),), (event("C", 12, 1, 1),)):
+        running.arrive(Moment(moment, {}))
+    promised = []
+    for horizon in (4, 20, 40):
+        running.arrive(Moment((), {"main": seconds(horizon)}))
+        promised.append(promise(c, EPOCH, seconds(horizon), running.held(), running.shift))
+    assert seconds(2) <= promised[0] <= seconds(4)
+    assert seconds(38) <= promised[-1] <= seconds(40)
+
+
+def test_what_starts_ever_earlier_promises_nothing() -> None:
+    c = resolved("$(A(x); {Probability = 0.1} B(x))")
+    assert not may_promise(c)
+    running = Machine(c, EPOCH, (), Horizons({"main": SourceFacts(error=1.0)}))
+    assert promise(c, EPOCH, seconds(40), None, running.shift) == EPOCH
+
+
+@settings(max_examples=200, deadline=None)
+@given(composites.accepted(blocks=False), composites.arrivals(), st.data())
+def test_probabilities_are_as_the_reference_has_them_and_nothing_is_forgotten_too_soon(
+    c: Composite, world: tuple[dict[str, SourceFacts], list[Moment]], data: st.DataObject
+) -> None:
+    c, streams = composites.doubted(c, data), unsure(world)
+    assume(composites.is_accepted(c))
+    known = Arrivals(streams)
+    known.learn(one for moment in world[1] for one in moment.occurrences)
+    known.horizon = lambda _types: FOREVER  # type: ignore[method-assign]
+    meant = signals(c, EPOCH, (), known)
+    assert agree(c, (streams, world[1])) == {signal for signal in meant if signal.time < seconds(900)}
 
 
 @settings(max_examples=500, deadline=None)
@@ -187,6 +261,27 @@ def test_what_an_append_brings_may_lie_below_what_it_promises() -> None:
     assert [s.time for s in running.arrive(moment)] == [seconds(4)]
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "$Open(x); sum a ($Deposit(x, a) - Close(x))",
+        "$Open(x); max a ($Deposit(x, a) - Close(x)); Open(y)",
+        "$(Open(x); last ($Deposit(x, a) - Close(x)))",
+        "{ expr: $Deposit(x, a) - Alarm() event: accept hd }",
+    ],
+)
+def test_with_blocks_too_nothing_is_kept_behind_what_they_hold(text: str) -> None:
+    running, sizes = Machine(resolved(text), EPOCH, (), Horizons(ONE)), []
+    signalled = 0
+    for at in range(0, 4_000, 100):
+        events = [event(*one) for n in range(20) for one in (("Open", at + n, n), ("Deposit", at + 20 + n, n, at))]
+        events += [event("Close", at + 60 + n, n) for n in range(20)]
+        signalled += len(running.arrive(Moment(tuple(events), {"main": seconds(at + 99)})))
+        sizes.append(len(running.saved()))
+    assert signalled >= 40
+    assert max(sizes[10:]) <= max(sizes[:10]) + 100
+
+
 def test_evaluations_that_are_over_go_and_nothing_is_kept_behind_the_horizon() -> None:
     running = Machine(resolved("$A(x); B(x) - C(x, *)"), EPOCH, (), Horizons(ONE))
     sizes = []
@@ -236,7 +331,8 @@ def test_events_that_wait_for_a_silent_source_are_bounded(monkeypatch: pytest.Mo
 def test_events_that_are_kept_for_what_follows_a_block_are_said_to_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "MAX_KEPT", 50)
     running = Machine(resolved("last ($A(x)); B(y)"), EPOCH, (), Horizons(ONE))
-    moments = [Moment((event("B", n, n),), {"main": seconds(n)}) for n in range(1, 52)]
+    running.arrive(Moment((event("A", 0.5, 1),), {}))
+    moments = [Moment((event("B", n, n),), {"main": seconds(n)}) for n in range(1, 51)]
     for moment in moments[:-1]:
         running.arrive(moment)
     with pytest.raises(LimitReached, match="what follows a block"):
