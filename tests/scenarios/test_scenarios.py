@@ -76,6 +76,19 @@ def test_a_crash_strikes_wherever_it_is_asked_to(spark: Any, tmp_path: Path, poi
     world.close()
 
 
+def test_a_crash_strikes_detections_too(spark: Any, tmp_path: Path) -> None:
+    text = STORY.replace("- crash", '- detect: {id: d, as: o, expression: "$T(i)"}\n  - crash')
+    (tmp_path / "f.yaml").write_text(
+        text.replace("[e1, e2]}", "[e1, e2]}, signals: {d: [{at: 0, i: 1}, {at: 0, i: 2}]}")
+    )
+    scenario = load(tmp_path / "f.yaml")
+    world = SparkStage(scenario, tmp_path, lambda domain: CrashingPipeline(domain, spark, Always("detect-write")))
+    outcome = play(scenario, world)
+    assert world.pipeline.struck == 1
+    assert judge(scenario, outcome) == []
+    world.close()
+
+
 def test_a_crash_with_nothing_to_strike_strikes_what_comes_next(spark: Any, tmp_path: Path) -> None:
     (tmp_path / "f.yaml").write_text(STORY.replace("  - crash: pipeline\n", ""))
     scenario = load(tmp_path / "f.yaml")

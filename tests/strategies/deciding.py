@@ -11,6 +11,8 @@ from headgate.model.values import micros
 from headgate.node.domain import Domain, utc_now
 from headgate.pipeline import PROMISES, SIGNALS
 from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore
+from headgate.pipeline.detect.bucket import CertainSignal
+from headgate.pipeline.detect.replay import replay
 from headgate.pipeline.detect.signals import SignalRow, signal_blob
 from headgate.pipeline.index.build import IndexBuilder
 from headgate.pipeline.log.codec import LogBatch
@@ -60,12 +62,47 @@ class Decider:
         self.store.close()
 
 
-def write_signals(domain: Domain, rows: Sequence[SignalRow] = (), held: Mapping[int, int] | None = None) -> None:
+class Detector:
+    """The machine that Spark's query runs, over all of the log at once, without Spark."""
+
+    def __init__(self, domain: Domain) -> None:
+        self._domain = domain
+        self._known: dict[int, list[CertainSignal]] = {}
+
+    def step(self) -> None:
+        """Make of the log what can be made of it, and write what is new."""
+        domain, rows = self._domain, []
+        place = log_place(domain)  # before it is read: what comes meanwhile is seen, or not
+        for number, (one, _) in enumerate(domain.ledger.all_subscriptions(domain.ledger.version)):
+            if one.detection is not None:
+                known = self._known.setdefault(number, [])
+                new = replay(domain.paths, domain.log, domain.ledger, one).signals[len(known) :]
+                known += new
+                rows += [(s.arrival, SignalRow(number, s.time, s.environment, s.contributors)) for s in new]
+        write_signals(domain, [row for _, row in sorted(rows, key=lambda one: (one[0], one[1].order))], place)
+
+    def certain(self) -> dict[str, list[CertainSignal]]:
+        """What each detection has signalled, by its id, with the record of the log that made it certain."""
+        every = [one for one, _ in self._domain.ledger.all_subscriptions(self._domain.ledger.version)]
+        return {every[number].id: known for number, known in self._known.items()}
+
+
+def log_place(domain: Domain) -> tuple[dict[str, int], int]:
+    """Where the streams and the promises of a log end."""
+    return {stream: tail.last for stream, tail in domain.log.tails().items()}, domain.log.newest()[1]
+
+
+def write_signals(
+    domain: Domain,
+    rows: Sequence[SignalRow] = (),
+    place: tuple[dict[str, int], int] | None = None,
+    held: Mapping[int, int] | None = None,
+) -> None:
     """What a micro-batch of the detection query writes: it has come to the end of the log, and has these signals."""
     store, version = domain.signals, domain.ledger.version
-    reached, tails = store.reached(), domain.log.tails()
-    made = [DeliveryBlob(stream, 1, tail.last, version, 0, 0, None) for stream, tail in tails.items()]
-    promise = domain.log.newest()[1]
+    reached = store.reached()
+    tails, promise = log_place(domain) if place is None else place
+    made = [DeliveryBlob(stream, 1, last, version, 0, 0, None) for stream, last in tails.items()]
     made.append(DeliveryBlob(PROMISES, promise, promise, version, 0, 0, None))
     if rows:
         made.append(signal_blob(reached.streams.get(SIGNALS, 0) + 1, version, rows))

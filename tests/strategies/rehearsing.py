@@ -8,7 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
-from tests.strategies.deciding import write_signals
+from tests.strategies.deciding import Detector
 
 from headgate.cli.shared.common import out
 from headgate.cli.stories.demo import answer, show_exhibits
@@ -18,24 +18,14 @@ from headgate.decide.deliver import decide
 from headgate.model.events import Event
 from headgate.model.state import State
 from headgate.pipeline.deliveries import Delivered
-from headgate.pipeline.detect.bucket import CertainSignal
-from headgate.pipeline.detect.replay import replay
-from headgate.pipeline.detect.signals import SignalRow
 from headgate.scenario.format.story import HeartbeatStep, PublishStep
 
 
-def _settle(stage: Stage, certain: dict[str, list[CertainSignal]]) -> None:
+def _settle(stage: Stage, detector: Detector) -> None:
     """Let the machine that Spark runs make of the log what it can, without Spark, and publish what comes of it."""
-    domain, detections = stage.world.domain, stage.detections
+    detections = stage.world.detections
     while detections is not None and not detections.is_settled():
-        rows = []
-        for number, (one, _) in enumerate(domain.ledger.all_subscriptions(domain.ledger.version)):
-            if one.detection is not None:
-                known = certain.setdefault(one.id, [])
-                new = replay(domain.paths, domain.log, domain.ledger, one).signals[len(known) :]
-                known += new
-                rows += [(s.arrival, SignalRow(number, s.time, s.environment, s.contributors)) for s in new]
-        write_signals(domain, [row for _, row in sorted(rows, key=lambda one: (one[0], one[1].order))])
+        detector.step()
         stage.derive()
 
 
@@ -43,18 +33,18 @@ class Rehearsal:
     """A story played to its end in a directory, and what `decide` delivers of it."""
 
     def __init__(self, name: str, directory: Path) -> None:
-        self.certain: dict[str, list[CertainSignal]] = {}
-        """What each detection has signalled, with the record of the log that made it certain."""
         with Stage(name, directory, threading.Event()) as stage:
+            detector = Detector(stage.world.domain)
             with redirect_stdout(StringIO()) as exhibits:
                 show_exhibits(stage)
                 for number in stage.scenes:
                     if not isinstance(stage.scenario.steps[number], PublishStep | HeartbeatStep):
-                        _settle(stage, self.certain)  # what is signalled by now is published at the version of now
+                        _settle(stage, detector)  # what is signalled by now is published at the version of now
                     stage.take(number)
-                _settle(stage, self.certain)
+                _settle(stage, detector)
                 show_exhibits(stage)
                 out.print(answer(stage))
+            self.certain = detector.certain()
             self.said = exhibits.getvalue()
             self.stage = stage
             self.events: list[Event] = stage.world.events

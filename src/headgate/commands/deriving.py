@@ -52,6 +52,11 @@ _NOTE: Final = "signal "
 """How the note of a version that adds a row begins; the id of what was signalled follows."""
 
 
+def is_of_signal(note: str) -> bool:
+    """Does a version with this note, of the administrator, add the row of a signal?"""
+    return note.startswith(_NOTE)
+
+
 def begin_publishing(
     domain: Domain, log: EventLog, state: State, principal: str, type: str, start: datetime, *, by_clock: bool
 ) -> datetime:
@@ -109,8 +114,8 @@ class Deriver:
         self._version = 0
         self._done: DerivedThrough | None = None
         self._seen: _LogPlace | None = None
-        self.refused: Callable[[Subscription, HeadgateError], None] = lambda _one, _why: None
-        """Is told of each refusal."""
+        self.refused: Callable[[Subscription, str, HeadgateError], None] = lambda _one, _id, _why: None
+        """Is told of each refusal, with the id that the event or row would have."""
 
     def close(self) -> None:
         """Let go of what is its own."""
@@ -187,7 +192,7 @@ class Deriver:
                 ids.update(from_blob(append.blob).column("id").to_pylist())
         own = self._known.state.administrator  # anybody may write such a note
         notes = (one.note for one in self._domain.ledger.versions(through.version) if one.author == own)
-        return through, frozenset(ids), frozenset(note for note in notes if note.startswith(_NOTE))
+        return through, frozenset(ids), frozenset(filter(is_of_signal, notes))
 
     def _note(self, signal: int) -> None:
         tail = self._log.tails().get(DERIVED)
@@ -209,7 +214,7 @@ class Deriver:
                 try:
                     some.append((one, self._draft(one, signal)))
                 except LimitReached as error:
-                    self._refuse(one, error)
+                    self._refuse(one, self._id(signal), error)
             if not some:
                 continue
             drafts = [draft for _, draft in some]
@@ -217,7 +222,7 @@ class Deriver:
             if isinstance(outcome, BaseException):
                 raise outcome
             for at, why in sorted(outcome.refusals.items()):
-                self._refuse(some[at][0], why)
+                self._refuse(some[at][0], drafts[at].id, why)
 
     def _draft(self, one: Subscription, signal: StoredSignal) -> Draft:
         """The event that a signal makes, with who may read it, if it is for those who could read what it rests on."""
@@ -245,11 +250,11 @@ class Deriver:
         except (StorageBusy, StorageFull, VersionConflict):
             raise  # it is tried again
         except HeadgateError as why:
-            self._refuse(one, why)
+            self._refuse(one, self._id(signal), why)
 
-    def _refuse(self, one: Subscription, why: HeadgateError) -> None:
+    def _refuse(self, one: Subscription, id: str, why: HeadgateError) -> None:
         self._progress.refuse(one.id, one.first, why, self._writer.clock())
-        self.refused(one, why)
+        self.refused(one, id, why)
 
     # -- what will be signalled no more -----------------------------------------------------------------------
 

@@ -168,8 +168,8 @@ def judge(scenario: Scenario, outcome: ScenarioOutcome) -> list[str]:
             differences.append(f"event `{id}` has no version, as it was not accepted; expected version {version}")
         elif got != version:
             differences.append(f"event `{id}` got version {got}, expected {version}")
-    published = [step for step in (*scenario.steps, *outcome.derived) if isinstance(step, PublishStep)]
-    streams = {step.draft.id: step.stream for step in published}
+    streams = {step.draft.id: step.stream for step in scenario.steps if isinstance(step, PublishStep)}
+    streams |= {one.id: one.event.stream for one in outcome.derived if one.event is not None}
     for id in dict.fromkeys((*expect.deliveries, *outcome.deliveries)):
         differences += _deliveries(id, expect.deliveries.get(id, ()), outcome.deliveries.get(id, []), streams)
     times = {step.draft.id: step.occurred for step in scenario.steps if isinstance(step, PublishStep)}
@@ -183,7 +183,7 @@ def _refusals(scenario: Scenario, outcome: ScenarioOutcome) -> Iterable[str]:
         {id for step in scenario.steps if isinstance(step, kind) for id in step.ids}
         for kind in (PublishStep, RoleStep, ConnectStep)
     )
-    events |= {id for step in outcome.derived for id in step.ids}
+    events |= {one.id for one in outcome.derived}
     named = {"event": events, "credential": asked, "statement": shown}
     for id, code in scenario.expect.rejected.items():
         got = outcome.rejected.get(id)

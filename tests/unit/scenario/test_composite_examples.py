@@ -83,10 +83,8 @@ def shuffled(scenario: story.Scenario, chance: random.Random) -> story.Scenario:
 def by_machine(scenario: story.Scenario) -> dict[str, list[Signal]]:
     """What the machine signals."""
     stage = DecideStage(scenario)
-    outcome = play(scenario, stage)
-    received = stage.deliveries()
-    views = {id: {one.event: one.view for one in got} for id, got in received.items()}
-    return outcome.detections.signals(views, by_reference=False)
+    play(scenario, stage)
+    return stage.signals_by_machine()
 
 
 def signalled(outcome: ScenarioOutcome, without: set[str]) -> dict[str, list[Signal]]:

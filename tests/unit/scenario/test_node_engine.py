@@ -28,7 +28,7 @@ from headgate.scenario.engines.spark_engine import SparkStage
 from headgate.scenario.format.file import load
 from headgate.scenario.format.story import Scenario
 from headgate.scenario.run import ENGINES, disagreements, judge, run_all
-from strategies.deciding import Decider
+from strategies.deciding import Decider, Detector
 
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
 HEAD = """\
@@ -42,6 +42,7 @@ class InProcess:
 
     def __init__(self, domain: Domain) -> None:
         self._decider = Decider(domain)
+        self._detector = Detector(domain)
         self._decider.builder = IndexBuilder(domain.ledger, Sources(domain.paths.predicates))
 
     def crash(self) -> None:
@@ -51,6 +52,10 @@ class InProcess:
         """Decide everything there is."""
         self._decider.step()
         self._decider.close()
+
+    def detect(self) -> None:
+        """Detect everything there is."""
+        self._detector.step()
 
 
 def played(stage: type[NodeWorld | SparkStage], scenario: Scenario, directory: Path) -> ScenarioOutcome:

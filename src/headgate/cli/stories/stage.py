@@ -37,7 +37,6 @@ from rich.text import Text
 from headgate.cli.shared.common import Stopped
 from headgate.cli.stories import file_of
 from headgate.cli.stories.place_map import PlaceMap
-from headgate.cli.stories.story_detections import StoryDetections
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.event_types import SignedTypes
 from headgate.decide.composite import Signal
@@ -56,7 +55,7 @@ from headgate.pipeline.deliveries import Delivered
 from headgate.pipeline.spark.jobs import Pipeline
 from headgate.pipeline.spark.session import describe
 from headgate.scenario.engines.node_engine.story_keys import StoryKeys
-from headgate.scenario.engines.play import Got, beginning, take_step
+from headgate.scenario.engines.play import DerivedOutcome, Got, ScenarioOutcome, take_step
 from headgate.scenario.engines.spark_engine import DomainStage
 from headgate.scenario.format import story
 from headgate.scenario.format.file import load
@@ -140,6 +139,14 @@ class StoryWorld(DomainStage):
         """They are read from the store as they come."""
         raise NotImplementedError
 
+    def signals(self) -> dict[str, list[Signal]]:
+        """Likewise."""
+        raise NotImplementedError
+
+    def derive(self, enough: int | None = None) -> list[DerivedOutcome]:  # noqa: ARG002 - the query runs beside it
+        """Publish and add what was signalled by now."""
+        return [] if self.detections is None else self.detections.derive()
+
 
 class Stage:
     """One performance of a story. What comes before its first `say` has happened when the stage is there."""
@@ -160,12 +167,9 @@ class Stage:
         self.board = Board(self.narration, scenario)
         self.exhibits: list[tuple[Exhibit, int]] = []
         """What is to be shown, each with the version it is of."""
-        self._outcome = beginning(scenario)
+        self._outcome = ScenarioOutcome(notes=list(scenario.notes))
         self.world.begin(scenario.policy)
-        self.detections: StoryDetections | None = None
-        if any(isinstance(step, story.DetectStep) for step in scenario.steps):
-            streams = sorted({one.stream for one in scenario.steps if isinstance(one, PublishStep)})
-            self.detections = self._files.enter_context(closing(StoryDetections(self.world, streams)))
+        self._detects = any(isinstance(step, story.DetectStep) for step in scenario.steps)
         self._begins = next((n for n, line in enumerate(scenario.lines) if line.say), 0)
         for number in range(self._begins):
             self.take(number)
@@ -189,7 +193,7 @@ class Stage:
         """Take the steps while the streaming query runs; `pace` is the seconds between events."""
         say, last, cold = "", None, True  # the first decision of a cold Spark takes some seconds
         queries = [self.pipeline(session).start()]
-        if self.detections is not None:
+        if self._detects:
             queries.append(self._node.detecting(session).start())
 
         def watch(until: Event | float, say: str) -> None:
@@ -229,20 +233,20 @@ class Stage:
 
     def _is_decided(self) -> bool:
         """Is every event decided, and all published that comes of signals? Streams are decided side by side."""
-        settled = self.detections is None or self.detections.is_settled()
+        detections = self.world.detections
+        settled = detections is None or detections.is_settled()
         return settled and all(map(self.board.decided, self.world.events))
 
     def _look(self) -> None:
         self.derive()
-        signals = {} if self.detections is None else self.detections.signals()
+        signals = {} if self.world.detections is None else self.world.detections.signals()
         self.look(self._seen.store.reached().streams, read_deliveries(self._seen), signals)
 
     def derive(self) -> None:
         """Publish what was signalled, and put it on the board."""
-        if self.detections is not None:
-            new = self.detections.derive()
-            self.world.events += new
-            self._put(new)
+        new = [one.event for one in self.world.derive() if one.event is not None]
+        self.world.events += new
+        self._put(new)
 
     def look(
         self,
@@ -260,11 +264,7 @@ class Stage:
         step, line = self.scenario.steps[number], self.scenario.lines[number]
         before, published = self.world.domain.ledger.version, len(self.world.events)
         self.world.domain.note = line.note
-        refusal = None
-        if isinstance(step, story.DetectStep) and self.detections is not None:
-            self.detections.begin(step, len(self.scenario.steps))
-        else:
-            refusal = take_step(step, self.world, self.scenario, self._outcome)
+        refusal = take_step(step, self.world, self.scenario, self._outcome)
         if self._outcome.complaints:
             raise NotAsTold(self._outcome.complaints[0])
         version = self.world.domain.ledger.version

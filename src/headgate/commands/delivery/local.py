@@ -3,8 +3,8 @@
 Guarantees: each subscription there ever was is read by a `Feed` from its first delivery on, as a reader would be that
 never acknowledged anything: what retention has removed is missing, and what was withdrawn is passed over. Values are as
 the JSON of the delivery says them, with the kinds of the event's type.
-Leaves out: signals, and what the store holds beyond that. Whoever verifies the store reads the store
-(`pipeline.spark.verify`).
+Signals are as the store has them.
+Leaves out: what the store holds beyond that. Whoever verifies the store reads the store (`pipeline.spark.verify`).
 """
 
 from __future__ import annotations
@@ -19,9 +19,12 @@ import msgspec
 
 from headgate.commands.delivery.delivery_follower import DeliveryFollower, OutgoingDelivery
 from headgate.commands.delivery.delivery_reader import Archive, Closed, Feed
+from headgate.model.rights import Subscription
 from headgate.model.values import Kind, conform
 from headgate.node.domain import Domain, Follower
+from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import Delivered
+from headgate.pipeline.detect.signals import StoredSignal, stored_signals
 from headgate.trust.positions import KEY_BYTES, Positions
 
 T = TypeVar("T")
@@ -48,6 +51,13 @@ def read_deliveries(domain: Domain) -> list[tuple[str, Delivered]]:
             deliveries += [(subscription.id, _decoded(outgoing, number, known)) for outgoing in _all_of(feed)]
             feed.close()
     return sorted(deliveries, key=lambda item: (item[1].stream, item[1].seq))
+
+
+def read_signals(domain: Domain) -> list[tuple[Subscription, StoredSignal]]:
+    """Everything signalled, with the detection, in the order in which it became certain."""
+    every = [one for one, _ in domain.ledger.all_subscriptions(domain.ledger.version)]
+    blobs = (one.blob for one in domain.signals.blobs(SIGNALS) if one.blob is not None)
+    return [(every[signal.row.subscription], signal) for blob in blobs for signal in stored_signals(blob)]
 
 
 def _all_of(feed: Feed) -> Iterator[OutgoingDelivery]:

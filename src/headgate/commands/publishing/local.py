@@ -10,7 +10,7 @@ ends nothing; without one it is the time of this machine. The streams promise no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -24,7 +24,8 @@ from headgate.model.errors import HeadgateError
 from headgate.model.events import Draft, Event
 from headgate.model.state import State
 from headgate.model.types import check_name
-from headgate.node.domain import Domain
+from headgate.model.values import micros
+from headgate.node.domain import Domain, utc_now
 from headgate.pipeline.log.codec import decode, layouts
 
 
@@ -40,9 +41,17 @@ class PublishedEvent:
 class LocalPublisher:
     """Publishes into the streams of one domain. It holds nothing that has to be closed."""
 
-    def __init__(self, domain: Domain, *, advertise: bool = True, window: float = WINDOW_SECONDS) -> None:
-        """`advertise` and `window` are as `StreamWriter` has them."""
+    def __init__(
+        self,
+        domain: Domain,
+        *,
+        advertise: bool = True,
+        window: float = WINDOW_SECONDS,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
+        """`advertise`, `window` and `clock` are as `StreamWriter` has them."""
         self._domain = domain
+        self._clock = clock
         self._advertise = advertise
         self._window = window
         self._known = _LedgerHead(domain)
@@ -90,6 +99,11 @@ class LocalPublisher:
             writer.take()
         return heartbeat(writer, publisher, until, types)
 
+    def pass_time(self, now: datetime, *, stream: str = "main") -> None:
+        """Tell detections the clock where nothing is published; the stream must be held, and promises nothing by it."""
+        self._known.refresh()
+        self._domain.log.pass_time(stream, micros(now))
+
     def publish_table(
         self, publisher: str, table: pa.Table, *, stream: str = "main", now: datetime | None = None
     ) -> SubmissionOutcome:
@@ -108,6 +122,7 @@ class LocalPublisher:
                 check_name("stream", stream),
                 window=self._window,
                 advertise=self._advertise,
+                clock=self._clock,
                 promise=HEARTBEATS,
             )
         return self._writers[stream]

@@ -8,6 +8,7 @@ without what the event says.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from headgate.commands.deriving import Deriver
@@ -51,6 +52,10 @@ class Deriving:
             promise=gateway.config.times.promise,
         )
         self._deriver: Deriver | None = None
+        self.rounds = 0
+        """How often it has dealt with all that was signalled."""
+        self.refused: Callable[[Subscription, str, HeadgateError], None] = _refused
+        """Is told of each refusal, with the id that the event or row would have."""
 
     async def run(self) -> None:
         """Derive, or wait for whoever does to end."""
@@ -63,6 +68,8 @@ class Deriving:
                         self._deriver = await run(self._opened)
                     if await run(self._deriver.round):
                         pause = 0.0
+                    else:
+                        self.rounds += 1
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
                     log.warning("not-derived", **fault(error))
                     pause = RETRY_SECONDS
@@ -78,7 +85,7 @@ class Deriving:
             progress,
             promise_every=gateway.config.times.promise_every,
         )
-        made.refused = _refused
+        made.refused = self.refused
         return made
 
     def close(self) -> None:
@@ -89,5 +96,5 @@ class Deriving:
         self.writer.log.close()
 
 
-def _refused(one: Subscription, why: HeadgateError) -> None:
+def _refused(one: Subscription, _id: str, why: HeadgateError) -> None:
     log.warning("derived-refused", holder=one.id, code=why.code)

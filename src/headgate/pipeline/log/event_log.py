@@ -424,6 +424,13 @@ class EventLog(StreamFile):
             moved = [table.record(stream, publisher, type, horizon, now) for publisher, type in sources]
         return any(moved)
 
+    def pass_time(self, stream: str, now: int) -> None:
+        """Have a stream tell the clock, by promising once more what it has promised: nothing more."""
+        with transaction(self._db, self.path) as db:
+            if db.execute("SELECT 1 FROM streams WHERE stream = ?", (stream,)).fetchone() is None:
+                raise NotFound(f"no stream `{stream}`")
+            PromiseTable(db).repeat(stream, now)
+
     def promise_alone(self, stream: str, horizon: int, now: int) -> bool:
         """Promise for a stream, and for nobody who has joined it; false if that moves nothing."""
         if self.promised(stream) >= horizon:

@@ -166,19 +166,26 @@ class PromiseTable:
         known = self.of_stream(stream) if not publisher and not type else self.of(stream, type, publisher)
         if known is not None and known >= horizon:
             return False
-        made = self._db.execute(
-            "INSERT INTO promises (after, stream, publisher, type, horizon, clock, version) VALUES (?, ?, ?, ?, ?, ?, "
-            "(SELECT version FROM streams WHERE stream = ?))",
-            (self.newest(), stream, publisher, type, horizon, clock, stream),
-        )
+        made = self._insert(stream, publisher, type, horizon, clock)
         if not publisher and not type:
             self._db.execute("UPDATE streams SET promised = ? WHERE stream = ?", (horizon, stream))
         else:
             self._db.execute(
                 "INSERT OR REPLACE INTO horizons (stream, type, publisher, horizon, newest) VALUES (?, ?, ?, ?, ?)",
-                (stream, type, publisher, horizon, made.lastrowid),
+                (stream, type, publisher, horizon, made),
             )
         return True
+
+    def repeat(self, stream: str, clock: int) -> None:
+        """Keep what a stream has promised itself once more, with the clock of now."""
+        self._insert(stream, OF_STREAM, OF_STREAM, self.of_stream(stream), clock)
+
+    def _insert(self, stream: str, publisher: str, type: str, horizon: int, clock: int) -> int | None:
+        return self._db.execute(
+            "INSERT INTO promises (after, stream, publisher, type, horizon, clock, version) VALUES (?, ?, ?, ?, ?, ?, "
+            "(SELECT version FROM streams WHERE stream = ?))",
+            (self.newest(), stream, publisher, type, horizon, clock, stream),
+        ).lastrowid
 
 
 # -- for readers ------------------------------------------------------------------------------------------------

@@ -9,23 +9,23 @@ line. The reference decision (`DecideStage`) starts no JVM and writes nothing.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Final, Protocol, TypeAlias, assert_never
+from typing import Final, Protocol, assert_never
 
 from headgate.authority.statement_state import StatementState
 from headgate.decide.apply import apply
 from headgate.decide.composite import Signal
-from headgate.decide.deliver import decide
-from headgate.decide.derived import readers_of
+from headgate.decide.deliver import decide, seen_by
+from headgate.decide.derived import DERIVED, readers_of
 from headgate.decide.publish import admit
 from headgate.decide.rates import Rates, asks_rate
 from headgate.decide.rolebook import fit
 from headgate.decide.views import holds, may_connect
 from headgate.lang.render import render_membership, render_role
-from headgate.model.changes import Batch, EnterRole, Settle, Tick
+from headgate.model.changes import AddRow, Batch, EnterRole, Settle, Tick
 from headgate.model.errors import (
     BadScenario,
     ConnectDenied,
@@ -43,7 +43,7 @@ from headgate.roles.records.book import Book
 from headgate.roles.records.clock import next_moment
 from headgate.roles.requests import audit
 from headgate.roles.requests.transition import next_state, transition
-from headgate.scenario.engines.detections import Detections
+from headgate.scenario.engines.detections import Detections, Views, in_order
 from headgate.scenario.format import story
 from headgate.scenario.format.authority import OURSELVES
 from headgate.solver import check_policy_rule
@@ -64,6 +64,15 @@ class Got:
     view: Mapping[str, Value]
 
 
+@dataclass(frozen=True, slots=True)
+class DerivedOutcome:
+    """What came of a signal, called by the detection and a number: an event, a row that was added, or a refusal."""
+
+    id: str
+    event: Event | None = None
+    refusal: HeadgateError | None = None
+
+
 @dataclass(slots=True)
 class ScenarioOutcome:
     """What came of a scenario on one engine.
@@ -81,9 +90,17 @@ class ScenarioOutcome:
     """Every step that was refused, by its place and the reason, whether the file asked for that or not."""
     signals: dict[str, list[Signal]] = field(default_factory=dict)
     """What detections have signalled, by their id."""
-    detections: Detections = field(default_factory=lambda: Detections(frozenset()))
-    derived: list[story.TakenStep] = field(default_factory=list)
-    """What came of their signals: events that were published, and rows that were added."""
+    derived: list[DerivedOutcome] = field(default_factory=list)
+    """What came of their signals."""
+
+    def note_derived(self, derived: Iterable[DerivedOutcome]) -> None:
+        """Note what came of signals; what is refused is rejected as an event of the file would be."""
+        for one in derived:
+            self.derived.append(one)
+            if one.event is not None:
+                self.versions[one.id] = one.event.version
+            if one.refusal is not None:
+                self.rejected[one.id] = one.refusal.code
 
 
 class StoryStage(Protocol):
@@ -119,12 +136,18 @@ class StoryStage(Protocol):
     def crash(self) -> None:
         """Let the pipeline fail, and start again."""
 
+    def derive(self, enough: int | None = None) -> list[DerivedOutcome]:
+        """Publish and add what comes of signals: what is new, which is enough, or all that there is by now."""
+
     def deliveries(self) -> dict[str, list[Got]]:
         """Everything that was delivered, by subscription id; every subscription there was is listed."""
 
+    def signals(self) -> dict[str, list[Signal]]:
+        """Everything that was signalled, by the id of the detection, by time; every detection there was is listed."""
+
 
 class StoryPipeline(Protocol):
-    """What decides on deliveries, and may be made to fail."""
+    """What decides on deliveries and detects, and may be made to fail."""
 
     def crash(self) -> None:
         """Fail, and start again."""
@@ -132,36 +155,44 @@ class StoryPipeline(Protocol):
     def finish(self) -> None:
         """Decide everything there is."""
 
+    def detect(self) -> None:
+        """Detect everything there is."""
 
-def beginning(scenario: story.Scenario) -> ScenarioOutcome:
-    """What there is of a scenario before its first step: the streams that it names count from the start."""
-    streams = {step.stream for step in scenario.steps if isinstance(step, story.PublishStep | story.HeartbeatStep)}
-    published = {step.publishes for step in scenario.steps if isinstance(step, story.DetectStep) and step.publishes}
-    lines = {name: scenario.types.lineage(name) for name in published if name in scenario.types.every}
-    return ScenarioOutcome(notes=list(scenario.notes), detections=Detections(frozenset(streams), lines))
+
+def detecting_streams(scenario: story.Scenario) -> list[str]:
+    """The streams that count from the start for the detections of a scenario; none if it has no detection."""
+    if not any(isinstance(step, story.DetectStep) for step in scenario.steps):
+        return []
+    named = (step.stream for step in scenario.steps if isinstance(step, story.PublishStep | story.HeartbeatStep))
+    return sorted(set(named))
 
 
 def play(scenario: story.Scenario, stage: StoryStage) -> ScenarioOutcome:
-    """What comes of a scenario on a stage."""
-    outcome = beginning(scenario)
-    detections = outcome.detections
+    """What comes of a scenario on a stage. Where something comes of signals by the reference, other stages derive."""
+    outcome = ScenarioOutcome(notes=list(scenario.notes))
     stage.begin(scenario.policy)
     derives = any(isinstance(step, story.DetectStep) and (step.publishes or step.adds) for step in scenario.steps)
-    known = derivations(scenario) if derives and not isinstance(stage, DecideStage) else None
+    awaited = derivations(scenario) if derives and not isinstance(stage, DecideStage) else None
     for number, step in enumerate(scenario.steps):
         take_step(step, stage, scenario, outcome)
-        if known is not None:
-            for clock, steps, horizons in known[number]:
-                for derived in steps:
-                    take_derived(derived, stage, outcome)
-                detections.promise_derived(horizons, clock)
-        elif derives and isinstance(stage, DecideStage):
-            _derive(stage, outcome)
-    received = stage.deliveries()
-    outcome.deliveries = {id: got for id, got in received.items() if not detections.is_hidden(id)}
-    views = _views({id: got for id, got in received.items() if detections.is_hidden(id)})
-    outcome.signals = detections.signals(views, by_reference=isinstance(stage, DecideStage))
+        if derives and (awaited is None or awaited[number]):
+            outcome.note_derived(stage.derive(None if awaited is None else awaited[number]))
+    if derives:
+        outcome.note_derived(stage.derive())
+    outcome.deliveries = stage.deliveries()
+    outcome.signals = stage.signals()
     return outcome
+
+
+def derivations(scenario: story.Scenario) -> list[int]:
+    """How much comes of the signals of detections after each step, by the reference."""
+    stage, outcome = DecideStage(scenario), ScenarioOutcome()
+    stage.begin(scenario.policy)
+    made: list[int] = []
+    for step in scenario.steps:
+        take_step(step, stage, scenario, outcome)
+        made.append(len(stage.derive()))
+    return made
 
 
 def take_step(
@@ -172,8 +203,7 @@ def take_step(
     match step:
         case story.AdvanceStep():
             _advance(step, stage)
-            outcome.detections.passed(step.to)
-        case story.CommitStep() | story.DetectStep() | story.HeartbeatStep() | story.ReserveStep():
+        case story.CommitStep() | story.HeartbeatStep() | story.ReserveStep():
             refusal = _try(step, stage, outcome)
             if refusal is not None:
                 _refused(step, refusal, scenario, outcome)
@@ -200,50 +230,6 @@ def take_step(
         case _:
             assert_never(step)
     return refusal
-
-
-DerivationRound: TypeAlias = tuple[datetime, list[story.TakenStep], dict[str, datetime]]
-"""What the clock said, what comes of signals before more is promised of them, and what is promised then."""
-
-
-def derivations(scenario: story.Scenario) -> list[list[DerivationRound]]:
-    """What comes of the signals of detections after each step, by the reference; other engines are played that."""
-    stage, outcome = DecideStage(scenario), beginning(scenario)
-    stage.begin(scenario.policy)
-    made: list[list[DerivationRound]] = []
-    for step in scenario.steps:
-        take_step(step, stage, scenario, outcome)
-        made.append(_derive(stage, outcome))
-    return made
-
-
-def _derive(stage: DecideStage, outcome: ScenarioOutcome) -> list[DerivationRound]:
-    """Publish and add what detections have signalled, and promise what they will not, until nothing comes of it."""
-    detections, rounds = outcome.detections, []
-    while detections.is_unsettled():
-        taken: list[story.TakenStep] = []
-        views = _views(stage.deliveries())
-        while steps := detections.derived(views, stage.state().types, stage.now, stage.readers_of):
-            for step in steps:
-                take_derived(step, stage, outcome)
-            taken += steps
-            views = _views(stage.deliveries())
-        horizons = detections.derived_horizons(views)
-        detections.promise_derived(horizons, stage.now)
-        rounds.append((stage.now, taken, horizons))
-    return rounds
-
-
-def _views(deliveries: Mapping[str, list[Got]]) -> dict[str, dict[str, Mapping[str, Value]]]:
-    return {id: {one.event: one.view for one in got} for id, got in deliveries.items()}
-
-
-def take_derived(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) -> None:
-    """Take what follows from a signal; what is refused is rejected as an event of the file would be."""
-    outcome.derived.append(step)
-    refusal = _try(step, stage, outcome)
-    if refusal is not None:
-        outcome.rejected.update(dict.fromkeys(step.ids, refusal.code))
 
 
 def _advance(step: story.AdvanceStep, stage: StoryStage) -> None:
@@ -273,31 +259,17 @@ def _try(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) -> 
 
 
 def _take(step: story.TakenStep, stage: StoryStage, outcome: ScenarioOutcome) -> None:
-    detections = outcome.detections
     match step:
         case story.PublishStep():
-            if isinstance(stage, DecideStage):  # other engines refuse by themselves what is below a horizon
-                detections.check(step)
             outcome.versions[step.draft.id] = stage.publish(step)
-            detections.arrived(step, stage.state())
-        case story.DetectStep():
-            seen_by = detections.begin(step, stage.state())
-            try:
-                stage.take(seen_by)
-            except HeadgateError:
-                detections.withdraw(step.id)
-                raise
         case story.HeartbeatStep():
             state = stage.state()
             for who in step.callers:
                 if not any(holds(state, who, Action.PUBLISH, type) for type in state.types):
                     raise PublishDenied(f"`{who}` may publish nothing, and so promise nothing")
             stage.heartbeat(step)
-            detections.promised(step)
         case story.ReserveStep():
             stage.reserve(step)
-        case story.UnsubscribeStep():
-            stage.take(detections.end(step))
         case story.CommitStep():
             stage.take(step)
 
@@ -386,9 +358,9 @@ class LocalStage(StoryStage, ABC):
             return False
         return turned_roles(before, next_state(before, batch, self._scenario.functions))
 
-    def _audit_turns(self, before: State) -> None:
+    def _audit_turns(self, before: State, after: State | None = None) -> None:
         """Publish what a version made of audited roles."""
-        after = self.state()
+        after = self.state() if after is None else after
         gone = [id for id in before.roles.memberships if id not in after.roles.memberships]
         turns = audit.turned(before, after, [(id, self.why(id)) for id in gone])
         self._audit([turn.draft(after.administrator) for turn in turns])
@@ -495,6 +467,15 @@ class DecideStage(LocalStage):
         self._decided: list[tuple[int, list[Got]]] = []
         """How far events were decided for each subscription, and what it gets of those."""
         self.tails: dict[str, int] = {}
+        steps = [step for step in scenario.steps if isinstance(step, story.DetectStep)]
+        lines = {
+            name: scenario.types.lineage(name)
+            for name in dict.fromkeys(step.publishes for step in steps)
+            if name is not None and name in scenario.types.every
+        }
+        self.detections = Detections(frozenset(detecting_streams(scenario)), lines)
+        self._seen: dict[int, tuple[int, dict[str, Mapping[str, Value]]]] = {}
+        """How far events were looked at for each detection, by its number, and what it sees of those."""
         self.rates = Rates()
         self.book: Book | None = None
         self.reasons: dict[str, str] = {}
@@ -532,22 +513,104 @@ class DecideStage(LocalStage):
         """Admit an event at the newest version, and place it."""
         state = self.states[-1]
         rate = self.rates.before(draft.publisher, draft.type, at) + 1 if asks_rate(state) else None
-        event = admit(state, draft, now=at, predicates=self.functions, rate=rate, policy_rule=check_policy_rule)
+        admitted = admit(state, draft, now=at, predicates=self.functions, rate=rate, policy_rule=check_policy_rule)
+        event = replace(admitted, stream=stream, seq=self.tails.get(stream, 0) + 1)
+        self.detections.check(event)
         self.rates.add(draft.publisher, draft.type, at)
-        self.tails[stream] = self.tails.get(stream, 0) + 1
-        self.events.append(replace(event, stream=stream, seq=self.tails[stream]))
-        return self.events[-1]
+        self.tails[stream] = event.seq
+        self.events.append(event)
+        self.detections.arrived(event, state)
+        return event
 
-    def readers_of(self, one: Subscription, ids: Collection[str]) -> tuple[str, ...]:
+    def heartbeat(self, step: story.HeartbeatStep) -> None:
+        """A stream promises."""
+        super().heartbeat(step)
+        self.detections.promised(step.stream, step.horizon, step.at, self.state())
+
+    def tell(self, at: datetime) -> None:
+        """The clock comes to a time, which detections learn."""
+        super().tell(at)
+        self.detections.passed(at, self.state())
+
+    # -- detections ---------------------------------------------------------------------------------------------
+
+    def derive(self, enough: int | None = None) -> list[DerivedOutcome]:  # noqa: ARG002 - it is all worked out at once
+        """Publish and add what detections have signalled, and promise what they will not, until nothing comes of it."""
+        derived: list[DerivedOutcome] = []
+        while self.detections.is_unsettled(len(self._deriving())):
+            while new := [made for number, one in self._deriving() for made in self._derived(number, one)]:
+                derived += new
+            deriving = [(one, self._views(number, one)) for number, one in self._deriving()]
+            self.detections.promise_derived(deriving, self.now, self.state())
+        return derived
+
+    def _deriving(self) -> list[tuple[int, Subscription]]:
+        """The detections of whose signals something comes, with their numbers."""
+        there = self.state().subscriptions
+        return [
+            (number, one)
+            for number, one in enumerate(self.subscriptions)
+            if one.detection is not None and one.detection.derives and there.get(one.id) == one
+        ]
+
+    def _derived(self, number: int, one: Subscription) -> list[DerivedOutcome]:
+        """What comes of the new signals of a detection."""
+        seen, derived = self._views(number, one), []
+        for count, signal, what in self.detections.derived(one, seen, self.state().types):
+            id = f"{one.id}:{count}"
+            try:
+                if isinstance(what, AddRow):
+                    before = self.state()
+                    self.commit(Batch(before.administrator, (what,)))
+                    self._audit_turns(before)
+                    derived.append(DerivedOutcome(id))
+                    continue
+                draft = replace(what, id=id)
+                if self.state().types.is_for_readers(draft.type):
+                    draft = replace(draft, readers=self._readers(one, self.detections.rests_on(one, seen, signal)))
+                derived.append(DerivedOutcome(id, self.send(draft, DERIVED, self.now)))
+            except HeadgateError as refusal:
+                derived.append(DerivedOutcome(id, refusal=refusal))
+        return derived
+
+    def _readers(self, one: Subscription, events: list[Event]) -> tuple[str, ...]:
         """Who could read all of some events, on which what a detection publishes rests (D16)."""
-        events = [event for event in self.events if event.id in ids]
         return readers_of(one, events, self.state().principals, self.states.__getitem__, lambda _: self.functions)
+
+    def _views(self, number: int, one: Subscription) -> Views:
+        """What a detection sees of all events; each is looked at once, for that never changes."""
+        through, seen = self._seen.get(number, (0, {}))
+        for event in self.events[through:]:
+            delivery = seen_by(event, one, self.states.__getitem__, self.functions)
+            if delivery is not None:
+                seen[event.id] = delivery.view
+        self._seen[number] = len(self.events), seen
+        return seen
+
+    def signals(self) -> dict[str, list[Signal]]:
+        """Every signal."""
+        return self._signalled(self.detections.signals)
+
+    def signals_by_machine(self) -> dict[str, list[Signal]]:
+        """The same by the machine that the pipeline runs."""
+        return self._signalled(self.detections.by_machine)
+
+    def _signalled(self, evaluate: Callable[[Subscription, Views], list[Signal]]) -> dict[str, list[Signal]]:
+        signals: dict[str, list[Signal]] = {}
+        for number, one in enumerate(self.subscriptions):
+            if one.detection is not None:
+                told = evaluate(one, self._views(number, one))
+                signals[one.id] = in_order([*signals.get(one.id, ()), *told])
+        return signals
+
+    # -- deliveries ---------------------------------------------------------------------------------------------
 
     def deliveries(self) -> dict[str, list[Got]]:
         """Every delivery, subscription by subscription in the order they began."""
-        deliveries: dict[str, list[Got]] = {s.id: [] for s in self.subscriptions}
+        deliveries: dict[str, list[Got]] = {s.id: [] for s in self.subscriptions if s.detection is None}
         for subscription, received in zip(self.subscriptions, self._received(), strict=True):
-            deliveries[subscription.id] += received
+            if subscription.detection is None:
+                deliveries[subscription.id] += received
         return deliveries
 
     def _received(self) -> list[list[Got]]:

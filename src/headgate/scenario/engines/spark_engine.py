@@ -29,25 +29,33 @@ from headgate.commands.role_certificates import Asker, RoleCertificates
 from headgate.commands.roles import RoleService
 from headgate.commands.statements import Authority
 from headgate.commands.subscriptions import subscribe, subscribe_together, unsubscribe
+from headgate.decide.composite import Signal
 from headgate.model import changes
 from headgate.model.authority import Certificate, Identity, RevocationList
 from headgate.model.changes import Batch
 from headgate.model.errors import BadDefinition, HeadgateError, NotFound, RoleDenied, UnknownName
 from headgate.model.events import Draft, Event
+from headgate.model.rights import Subscription
 from headgate.model.roles import RoleBook
 from headgate.model.state import State
 from headgate.model.types import EventType
 from headgate.model.values import EPOCH
 from headgate.node.domain import Domain, Follower
 from headgate.node.statement_register import StatementRegister
-from headgate.pipeline.paths import POINTS
+from headgate.pipeline.paths import DETECTION_POINTS, POINTS
+from headgate.pipeline.spark.detecting import DetectionQuery
+from headgate.pipeline.spark.jobs import Pipeline
 from headgate.roles.certificates.remote_records import FollowState
+from headgate.scenario.engines.detections import in_order
+from headgate.scenario.engines.domain_detections import DomainDetections, is_detected
 from headgate.scenario.engines.play import (
+    DerivedOutcome,
     Got,
     LocalStage,
     ScenarioOutcome,
     StoryPipeline,
     StoryStage,
+    detecting_streams,
     not_found_as,
     play,
 )
@@ -89,9 +97,11 @@ class DomainStage(LocalStage):
 
     def __init__(self, scenario: story.Scenario, directory: Path, now: datetime = EPOCH) -> None:
         super().__init__(scenario, now)
+        self._detecting = detecting_streams(scenario)
         self.domain = StoryDomain.create(directory, self.clock, administrator=story.ADMINISTRATOR)
         self.events: list[Event] = []
-        self.publisher = LocalPublisher(self.domain, advertise=False)  # `versions:` are those of the file's own steps
+        # `versions:` are those of the file's own steps
+        self.publisher = LocalPublisher(self.domain, advertise=False, clock=self.clock)
         self.follower = Follower(self.domain)
         self.register = StatementRegister(directory / StatementRegister.FILE)
         self.ledger = LedgerAccess(self.domain, self.follower)
@@ -105,12 +115,16 @@ class DomainStage(LocalStage):
             guests=_STRANGERS,
             clock=self.clock,
         )
+        self.detections: DomainDetections | None = None
+        """There, once there has been a detection."""
         self._unheard: dict[str, RevocationList] = {}
         """Revocation lists that the domain had no use for when they came, by issuer."""
         self._new_id = ""
 
     def close(self) -> None:
         """Let go of the files."""
+        if self.detections is not None:
+            self.detections.close()
         self.register.close()
         self.follower.close()
         self.domain.close()
@@ -150,6 +164,18 @@ class DomainStage(LocalStage):
     def why(self, id: str) -> str:
         """Why a membership ended."""
         return next((reason for _, reason in reversed(self.domain.ledger.endings(id))), "")
+
+    def begin(self, policy: Batch) -> None:
+        """Put the first batch in force; the streams that count for detections are there from the start."""
+        super().begin(policy)
+        for stream in self._detecting:
+            self.publisher.hold(stream)
+
+    def tell(self, at: datetime) -> None:
+        """The clock comes to a time, which detections learn."""
+        super().tell(at)
+        for stream in self._detecting[:1]:
+            self.publisher.pass_time(at, stream=stream)
 
     def send(self, draft: Draft, stream: str, at: datetime) -> Event:
         """Admit an event at the newest version, and place it."""
@@ -195,9 +221,11 @@ class DomainStage(LocalStage):
                 case story.SubscribeStep(), _:
                     together = [one.change().subscription for one in step.subscriptions]
                     subscribe_together(self.ledger, batch.author, together, most=_UNPACED)
+                case story.DetectStep(), [changes.Subscribe(wanted)]:
+                    self._detect(wanted, batch.author)
                 case story.UnsubscribeStep(), _:
                     with not_found_as(UnknownName):
-                        unsubscribe(self.ledger, batch.author, step.id, *step.others)
+                        unsubscribe(self.ledger, batch.author, step.id)
                 case _, [changes.MirrorRole() | changes.HearPeer() as told]:
                     hear_of_peer(self.domain, self.follower, told, self.clock)
                 case story.RoleStep(), [request]:
@@ -215,6 +243,14 @@ class DomainStage(LocalStage):
                     self.hear(revocations)
                 case _:
                     self.commit(batch)
+
+    def _detect(self, wanted: Subscription, author: str) -> None:
+        """A detection begins."""
+        if wanted.id in self.state().subscriptions:
+            raise BadDefinition(f"the subscription `{wanted.id}` is there already", remedy="end it first")
+        if self.detections is None:
+            self.detections = DomainDetections(self.domain, self.ledger, self.clock)
+        self.detections.begin(wanted, author, _UNPACED)
 
     def declare(self, new: EventType) -> None:
         """The administrator declares a type."""
@@ -315,16 +351,39 @@ class SparkStage(DomainStage):
 
     def deliveries(self) -> dict[str, list[Got]]:
         """Every delivery, subscription by subscription in the order they began."""
-        self.pipeline.finish()
         every = [s for s, _ in self.domain.ledger.all_subscriptions(self.domain.ledger.version)]
+        if not every or any(one.detection is None for one in every):  # else the log is read by detections
+            self.pipeline.finish()
+        names = {} if self.detections is None else self.detections.names
         positions = {event.id: n for n, event in enumerate(self.events)}
         received: list[list[Got]] = [[] for _ in every]
         for _, d in read_deliveries(self.domain):
-            received[d.subscription].append(Got(d.event, d.stream, d.seq, d.view))
-        deliveries: dict[str, list[Got]] = {s.id: [] for s in every}
+            received[d.subscription].append(Got(names.get(d.event, d.event), d.stream, d.seq, d.view))
+        deliveries: dict[str, list[Got]] = {s.id: [] for s in every if s.detection is None}
         for subscription, got in zip(every, received, strict=True):
-            deliveries[subscription.id] += sorted(got, key=lambda one: positions[one.event])
+            if subscription.detection is None:
+                deliveries[subscription.id] += sorted(got, key=lambda one: positions[one.event])
         return deliveries
+
+    def signals(self) -> dict[str, list[Signal]]:
+        """Every signal."""
+        if self.detections is None:
+            return {}
+        if not is_detected(self.domain):
+            self.pipeline.detect()
+        return {id: in_order(signals) for id, signals in self.detections.signals().items()}
+
+    def derive(self, enough: int | None = None) -> list[DerivedOutcome]:
+        """Detect, publish and add, until that is enough or nothing more comes of it."""
+        derived: list[DerivedOutcome] = []
+        before = self.domain.ledger.version
+        while len(derived) != enough and self.detections is not None and not self.detections.is_settled():
+            self.pipeline.detect()
+            derived += self.detections.derive()
+        self.events += [one.event for one in derived if one.event is not None]
+        for version in range(before, self.domain.ledger.version):
+            self._audit_turns(self.domain.ledger.state(version), self.domain.ledger.state(version + 1))
+        return derived
 
 
 class ClosableStage(StoryStage, Protocol):
@@ -358,30 +417,45 @@ _STRUCK: Final = "struck at `"
 
 
 class CrashingPipeline:
-    """The streaming query of a domain on a Spark session."""
+    """The streaming queries of a domain on a Spark session: that of deliveries, and that of detections."""
 
     def __init__(self, domain: Domain, session: Any, choice: random.Random) -> None:
         self._fault = domain.paths.fault
+        self._ledger = domain.ledger
         self._pipeline = domain.pipeline(session)
+        self._detecting = domain.detecting(session)
         self._choice = choice
         self.struck = 0
         """How many faults have struck."""
 
     def crash(self) -> None:
         """Run the query until the fault strikes it. Where there was nothing to do, the fault waits for its next run."""
-        self._fault.write_text(self._choice.choice(POINTS))
-        self._run()
+        point = self._choice.choice(POINTS + DETECTION_POINTS if self._detects else POINTS)
+        self._fault.write_text(point)
+        self._run(self._detecting if point in DETECTION_POINTS else self._pipeline)
 
     def finish(self) -> None:
         """Decide everything there is; a fault that never found anything to strike is forgotten."""
-        while not self._run():
+        while not self._run(self._pipeline):
             pass  # each fault strikes once
+        if not self._detects:
+            self._fault.unlink(missing_ok=True)
+
+    def detect(self) -> None:
+        """Detect everything there is; likewise."""
+        while not self._run(self._detecting):
+            pass
         self._fault.unlink(missing_ok=True)
 
-    def _run(self) -> bool:
-        """Run the query from its checkpoint to the end of the log; false if the fault struck on the way."""
+    @property
+    def _detects(self) -> bool:
+        """Has there been a detection?"""
+        return any(one.detection is not None for one, _ in self._ledger.all_subscriptions(self._ledger.version))
+
+    def _run(self, query: Pipeline | DetectionQuery) -> bool:
+        """Run a query from its checkpoint to the end of the log; false if the fault struck on the way."""
         try:
-            self._pipeline.catch_up()
+            query.catch_up()
         except HeadgateError:
             raise
         except Exception as error:

@@ -289,6 +289,7 @@ class StepReader:
             start=begins.get("since_time", start),
             history=begins.get("history", False),
             since_version=begins.get("since_version", 0),
+            reserved=begins.get("reserved"),
         )
 
     def step_heartbeat(self, node: YamlNode) -> story.HeartbeatStep:

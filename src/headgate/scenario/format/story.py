@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from headgate.decide.check import check_role
+from headgate.decide.composite_check import conform_bound
 from headgate.decide.truth import PredicateFunction
 from headgate.lang import parse_condition
-from headgate.lang.composite import parse_composite
+from headgate.lang.composite import parse_composite, parse_row
 from headgate.lang.rolefile import parse_role, parse_rolefile
 from headgate.model import changes as ledger
 from headgate.model.authority import Certificate, Identity
@@ -165,16 +166,14 @@ class SubscribeStep(CommitStep):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsubscribeStep(CommitStep):
-    """A subscription ends, or all those of a detection."""
+    """A subscription or a detection ends."""
 
     id: str
-    others: tuple[str, ...] = ()
 
     def batch(self, state: State) -> ledger.Batch:
         """By whoever has the subscription."""
         old = state.subscriptions.get(self.id)
-        ended = tuple(map(ledger.Unsubscribe, (self.id, *self.others)))
-        return ledger.Batch(self.author if old is None else old.principal, ended)
+        return ledger.Batch(self.author if old is None else old.principal, (ledger.Unsubscribe(self.id),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,12 +248,11 @@ class PublishStep(TakenStep):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DetectStep(TakenStep):
+class DetectStep(CommitStep):
     """A detection of composite events begins; names are resolved when it is accepted."""
 
     id: str
     principal: str
-    author: str
     expression: str
     bound: Mapping[str, Value] = field(default_factory=dict)
     publishes: str | None = None
@@ -262,6 +260,27 @@ class DetectStep(TakenStep):
     start: datetime = EPOCH
     history: bool = True
     since_version: int = 0
+    reserved: str | None = None
+    """The reservation that it begins at, which was made at `start`."""
+
+    def batch(self, state: State) -> ledger.Batch:
+        """By whoever detects, or for it; or why it cannot be."""
+        try:
+            composite = parse_composite(self.expression)
+            adds = None if self.adds is None else parse_row(self.adds)
+            bound = conform_bound(composite, state, self.bound)
+        except HeadgateError as error:
+            raise error.at(f"detection `{self.id}`") from None
+        detection = Detection(self.expression, composite, bound, self.start, self.publishes, adds)
+        wanted = Subscription(
+            self.id,
+            self.principal,
+            SIGNAL,
+            history=self.history,
+            since_version=self.since_version,
+            detection=detection,
+        )
+        return ledger.Batch(self.author, (ledger.Subscribe(wanted),))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

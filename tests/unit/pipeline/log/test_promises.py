@@ -49,6 +49,18 @@ def store(log: EventLog, token: int, *appends: Append, stream: str = "main") -> 
 # -- what is promised ---------------------------------------------------------------------------------------------
 
 
+def test_time_that_passes_is_told_in_order_and_promises_nothing(log: EventLog) -> None:
+    token = log.take("main", 1)
+    log.pass_time("main", 5)
+    assert store(log, token, sent(10)) == [1]
+    log.pass_time("main", 20)
+    told = [(one.after, one.horizon, one.clock) for one in log.promises_after(0, log.newest()[1], 10)]
+    assert told == [(0, 0, 5), (1, 10, 20)]
+    assert log.promised("main") == 10
+    with pytest.raises(NotFound):
+        log.pass_time("nowhere", 5)
+
+
 def test_an_append_promises_its_time_and_none_after_it_is_stamped_earlier(log: EventLog) -> None:
     token = log.take("main", 1)
     assert store(log, token, sent(10)) == [1]

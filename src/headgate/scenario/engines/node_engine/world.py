@@ -3,9 +3,9 @@
 Guarantees: what a principal of the story does goes over HTTP, in a session that its key has proven, to a real gateway;
 what a role service does for its own reasons is the administrator's. A subscription is read over a WebSocket from the
 moment it is made, and all that the pipeline has decided for it is awaited, taken once and acknowledged. What is the
-operator's own (the first policy, and what services of other domains say), and what detections publish, is put into the
-domain's directory, as commands on it do. Expressions go as the file writes them. Versions and ids are those of the
-story (`story_keys`).
+operator's own (the first policy, and what services of other domains say) is put into the domain's directory, as
+commands on it do; what comes of signals is published and added by the gateways. Expressions go as the file writes
+them. Versions and ids are those of the story (`story_keys`).
 """
 
 from __future__ import annotations
@@ -24,28 +24,36 @@ from typing import Any, Final, assert_never
 from headgate.client.aio import RESERVED, Client
 from headgate.client.errors import SubscriptionEnded
 from headgate.client.subscription import Delivery, Subscription
-from headgate.commands.delivery.local import read_deliveries
-from headgate.commands.publishing.local import LocalPublisher
+from headgate.commands.delivery.local import read_deliveries, read_signals
+from headgate.commands.deriving import is_of_signal
 from headgate.commands.subscriptions import ledger_id
+from headgate.decide.composite import Signal
 from headgate.decide.views import may_connect
 from headgate.gateway.roles.announcing import AUDITED, Auditor
 from headgate.lang import render_condition
 from headgate.lang.render import render_role
 from headgate.model import changes, errors
 from headgate.model.authority import Certificate, Identity, RevocationList
+from headgate.model.events import Event
 from headgate.model.rights import Action, Rule
 from headgate.model.state import State
-from headgate.model.values import Kind, Value, conform
+from headgate.model.values import EPOCH, Kind, Value, conform, micros, plain
 from headgate.node.domain import Domain, Follower
-from headgate.scenario.engines.detections import DERIVED_STREAM
-from headgate.scenario.engines.node_engine.served_node import MAIN, ServedNode
+from headgate.scenario.engines.detections import in_order
+from headgate.scenario.engines.domain_detections import DerivedNames, is_detected
+from headgate.scenario.engines.node_engine.served_node import LOOK_SECONDS, MAIN, PATIENCE, ServedNode
 from headgate.scenario.engines.node_engine.story_keys import AuditNames, IssuedCredentials, StoryKeys, StoryVersions
-from headgate.scenario.engines.play import Got, StoryPipeline, not_found_as, turned_roles, wrong
+from headgate.scenario.engines.play import (
+    DerivedOutcome,
+    Got,
+    StoryPipeline,
+    detecting_streams,
+    not_found_as,
+    turned_roles,
+    wrong,
+)
 from headgate.scenario.engines.spark_engine import hear_of_peer
 from headgate.scenario.format import story
-
-_LOOK_SECONDS: Final = 0.01
-"""How often it is looked whether the gateway has published what became of roles."""
 
 
 class NodeWorld:
@@ -53,17 +61,23 @@ class NodeWorld:
 
     def __init__(self, scenario: story.Scenario, directory: Path, pipeline: Callable[[Domain], StoryPipeline]) -> None:
         self._keys = StoryKeys(scenario)
-        self._node = ServedNode(directory, self._keys.administrator)
+        self._detecting = detecting_streams(scenario)
+        # Every stream counts for detections, so that there is none but those of the file.
+        main = MAIN if MAIN in self._detecting else next(iter(self._detecting), MAIN)
+        self._node = ServedNode(directory, self._keys.administrator, main)
         self._domain = self._node.domain
         self._pipeline = pipeline(self._domain)
         for name, target in scenario.predicates.items():
             self._domain.register_predicate(name, target, scenario.file.parent)
         self._auditor = Auditor(self._node.files.data / AUDITED, self._domain.ledger)
-        self._deriver = LocalPublisher(self._domain, advertise=False)
+        self._derived = DerivedNames(self._domain)
+        self._derived.refused = self._node.refused
         self._versions = StoryVersions()
         self._credentials = IssuedCredentials()
         self._audit = AuditNames(self._versions, self._credentials)
         self._readers: list[Reader] = []
+        self._detectors: list[Reader] = []
+        """The detections that are read."""
         self._subscribers: dict[str, str] = {}
         """Who has, or had, the subscription of an id."""
         self._order: list[tuple[str, int]] = []
@@ -92,7 +106,7 @@ class NodeWorld:
             case _:
                 assert_never(claim)
 
-    def _client(self, principal: str, origin: str | None = None, stream: str = MAIN) -> Client:
+    def _client(self, principal: str, origin: str | None = None, stream: str | None = None) -> Client:
         return self._node.client(self._keys.key(principal), origin, stream)
 
     @property
@@ -106,10 +120,15 @@ class NodeWorld:
         self._domain.commit(self._keys.policy())
         self._versions.add(self._domain.ledger.version)
         self._node.url()
+        for stream in self._detecting:  # they count for detections from the start
+            self._node.url(stream)
 
     def tell(self, at: datetime) -> None:
-        """The clock comes to a time at which nothing happens."""
+        """The clock comes to a time at which nothing happens, but that detections learn it."""
         self._node.clock.now = at
+        for stream in self._detecting[:1]:
+            self._node.run(self._administrator.whoami())  # the gateways have read the ledger
+            self._domain.log.pass_time(stream, micros(at))
 
     def tick(self, at: datetime, *, ends: bool) -> None:
         """The clock comes to a time; the node lets fall what has ended before it answers anyone."""
@@ -135,7 +154,7 @@ class NodeWorld:
         while self._auditor.pending(self._keys.administrator, self._domain.ledger.version)[0]:
             if time.monotonic() > deadline:
                 raise TimeoutError("the gateway does not publish what became of audited roles")
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(LOOK_SECONDS)
 
     def _note_events(self) -> list[tuple[str, int]]:
         """The events that have come to the log since this was last asked."""
@@ -150,8 +169,6 @@ class NodeWorld:
     def publish(self, step: story.PublishStep) -> int:
         """Publish an event at the gateway of its stream; the version it was admitted at."""
         draft = step.draft
-        if step.stream == DERIVED_STREAM:
-            return self._derive(step)
         client = self._client(draft.publisher, draft.origin, step.stream)
         self._node.clock.at = step.at
         try:
@@ -162,14 +179,26 @@ class NodeWorld:
         (place,) = self._note_events()
         return self._versions.of_story(self._domain.event(*place).version)
 
-    def _derive(self, step: story.PublishStep) -> int:
-        """Publish what a detection signalled, as the gateway does that publishes for all of them."""
-        draft, known = step.sent(), self._keys.principal
-        readers = None if draft.readers is None else tuple(map(known, draft.readers))
-        sent = replace(draft, publisher=known(draft.publisher), readers=readers)
-        made = self._deriver.publish(sent, stream=DERIVED_STREAM, now=step.at)
+    def derive(self, enough: int | None = None) -> list[DerivedOutcome]:
+        """Detect, and let the gateways publish and add what comes of it, until that is enough or nothing more does."""
+        before = self._domain.ledger.version
+        derived: list[DerivedOutcome] = []
+        while len(derived) != enough and not is_detected(self._domain):
+            self._pipeline.detect()
+            self._node.run(self._node.derived())
+            derived += self._derived.new()
+        for version in self._domain.ledger.versions(before):
+            if is_of_signal(version.note):  # a node advertises by itself what is published for the first time
+                self._versions.add(version.version)
+        self._await_audit()
         self._note_events()
-        return self._versions.of_story(made.version)
+        return [
+            one if one.event is None else replace(one, event=replace(one.event, version=self._story_version(one.event)))
+            for one in derived
+        ]
+
+    def _story_version(self, event: Event) -> int:
+        return self._versions.of_story(event.version)
 
     def heartbeat(self, step: story.HeartbeatStep) -> None:
         """Have a stream promise, at its gateway; without anybody, as the operator does."""
@@ -201,8 +230,9 @@ class NodeWorld:
             case story.UnsubscribeStep():
                 client = self._client(self._subscribers.get(step.id, self._keys.administrator))
                 with not_found_as(errors.UnknownName):
-                    for id in (step.id, *step.others):
-                        self._node.run(client.unsubscribe(id))
+                    self._node.run(client.unsubscribe(step.id))
+            case story.DetectStep():
+                self._detectors.append(self._detect(step))
             case story.ChangeStep():
                 client = self._client(step.author)
                 self._node.run(client.change(_operations(step, self.state())))
@@ -317,9 +347,7 @@ class NodeWorld:
             self._readers += made
 
     def _subscribed(self, text: story.SubscriptionText) -> Reader:
-        self._check_free(text)
-        before = sum(1 for reader in self._readers if reader.id == text.id)  # each is read to its end, by one client
-        client = self._node.client(self._keys.key(text.principal), text.origin, number=before)
+        client = self._reading(text.id, text.principal, text.origin)
         start: Any = "start" if text.history else "now"
         if text.since_version:
             start = self._versions.of_node(text.since_version)
@@ -337,18 +365,44 @@ class NodeWorld:
                 counting=self._credentials.node_ids(text.counted),
             )
         )
-        self._subscribers[text.id] = text.principal
-        name = ledger_id(self._keys.principal(text.principal), text.id)
+        return self._reader(text.id, text.principal, client, made)
+
+    def _detect(self, step: story.DetectStep) -> Reader:
+        """Make a detection; one that adds rows is made by the administrator, for whoever sees."""
+        client = self._reading(step.id, step.principal)
+        start: Any = "start" if step.history else "now"
+        if step.since_version:
+            start = self._versions.of_node(step.since_version)
+        elif step.reserved is not None:
+            start = f"{RESERVED}{step.reserved}"
+        elif step.history and step.start != EPOCH:
+            start = step.start
+        author = client if step.adds is None else self._administrator
+        asked = author.make_detection(
+            step.expression, id=step.id, bind=step.bound, from_=start, publishes=step.publishes, adds=step.adds,
+            for_=None if step.adds is None else self._keys.principal(step.principal),
+        )  # fmt: skip
+        self._node.run(asked)
+        return self._reader(step.id, step.principal, client, self._node.run(client.resume(step.id)))
+
+    def _reading(self, id: str, principal: str, origin: str | None = None) -> Client:
+        """A client that reads one subscription of an id to its end.
+
+        An id that is in use is refused: the format has one name space, where a node has one for each principal.
+        """
+        holder = self._subscribers.get(id)
+        if holder is not None and ledger_id(self._keys.principal(holder), id) in self.state().subscriptions:
+            self._client(principal, origin)
+            raise errors.BadDefinition(f"the subscription `{id}` is there already", remedy="end it first")
+        before = sum(1 for reader in (*self._readers, *self._detectors) if reader.id == id)
+        return self._node.client(self._keys.key(principal), origin, number=before)
+
+    def _reader(self, id: str, principal: str, client: Client, made: Subscription) -> Reader:
+        self._subscribers[id] = principal
+        name = ledger_id(self._keys.principal(principal), id)
         every = self._domain.ledger.all_subscriptions(self._domain.ledger.version)
         number = max(number for number, (one, _) in enumerate(every) if one.id == name)
-        return Reader(text.id, number, client, made)
-
-    def _check_free(self, text: story.SubscriptionText) -> None:
-        """Refuse an id that is in use: the format has one name space, where a node has one for each principal."""
-        holder = self._subscribers.get(text.id)
-        if holder is not None and ledger_id(self._keys.principal(holder), text.id) in self.state().subscriptions:
-            self._client(text.principal, text.origin)
-            raise errors.BadDefinition(f"the subscription `{text.id}` is there already", remedy="end it first")
+        return Reader(id, number, client, made)
 
     def crash(self) -> None:
         """Let the pipeline fail, and start again."""
@@ -356,7 +410,8 @@ class NodeWorld:
 
     def deliveries(self) -> dict[str, list[Got]]:
         """Every delivery that clients received, subscription by subscription in the order they began."""
-        self._pipeline.finish()
+        if self._readers or not self._detectors:  # else the log is read by detections
+            self._pipeline.finish()
         self._let_everyone_in()
         counts = Counter(delivered.subscription for _, delivered in read_deliveries(self._domain))
         events = {event.id: event for event in self._domain.events()}
@@ -368,10 +423,32 @@ class NodeWorld:
                 event = events[delivery.id]
                 kinds = self._domain.ledger.state(event.version, subscriptions=False).types.attributes(event.type)
                 view = self._audit.view(event, view_of(delivery, kinds))
-                got.append(Got(self._audit.of(event), event.stream, event.seq, view))
+                name = self._derived.names.get(event.id) or self._audit.of(event)
+                got.append(Got(name, event.stream, event.seq, view))
             if not reader.undone:
                 deliveries.setdefault(reader.id, []).extend(sorted(got, key=lambda one: order[one.stream, one.seq]))
         return deliveries
+
+    def signals(self) -> dict[str, list[Signal]]:
+        """Every signal that clients received, once all is detected; whoever has a detection may connect by now."""
+        if not self._detectors:
+            return {}
+        if not is_detected(self._domain):
+            self._pipeline.detect()
+        stored = {(one.id, one.first, signal.id): signal.row for one, signal in read_signals(self._domain)}
+        every = [one for one, _ in self._domain.ledger.all_subscriptions(self._domain.ledger.version)]
+        counts = Counter((id, first) for id, first, _ in stored)
+        signals: dict[str, list[Signal]] = {}
+        for reader in self._detectors:
+            one = every[reader.number]
+            got = self._node.run(reader.read(counts[one.id, one.first]))
+            rows = [stored[one.id, one.first, signal.id] for signal in got]
+            for row, signal in zip(rows, got, strict=True):
+                if {name: plain(value) for name, value in row.environment} != signal.data:
+                    raise AssertionError(f"the signal `{signal.id}` came with other bindings than were stored")
+            told = [Signal(row.time, row.environment) for row in rows]
+            signals[reader.id] = in_order([*signals.get(reader.id, ()), *told])
+        return signals
 
     def _let_everyone_in(self) -> None:
         """The story is over: let those read what waits for them who may no longer connect."""
@@ -427,8 +504,6 @@ class NodeWorld:
             self._unheard[revocations.issuer] = text
 
 
-PATIENCE: Final = 120.0
-"""Seconds within which everything that was decided must come."""
 MOST: Final = 1_000
 """Deliveries that are taken at once."""
 
