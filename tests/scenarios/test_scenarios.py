@@ -78,9 +78,11 @@ def test_a_crash_strikes_wherever_it_is_asked_to(spark: Any, tmp_path: Path, poi
 
 def test_a_crash_strikes_detections_too(spark: Any, tmp_path: Path) -> None:
     text = STORY.replace("- crash", '- detect: {id: d, as: o, expression: "$T(i)"}\n  - crash')
-    (tmp_path / "f.yaml").write_text(
-        text.replace("[e1, e2]}", "[e1, e2]}, signals: {d: [{at: 0, i: 1}, {at: 0, i: 2}]}")
+    text = text.replace("event: {i: 1}}", "event: {i: 1}, time: 1}").replace(
+        "event: {i: 2}}", "event: {i: 2}, time: 2}"
     )
+    text = text.replace("[e1, e2]}", "[e1, e2]}, signals: {d: [{at: 1, i: 1}, {at: 2, i: 2}]}")
+    (tmp_path / "f.yaml").write_text(text)
     scenario = load(tmp_path / "f.yaml")
     world = SparkStage(scenario, tmp_path, lambda domain: CrashingPipeline(domain, spark, Always("detect-write")))
     outcome = play(scenario, world)
