@@ -11,8 +11,11 @@ from hypothesis import HealthCheck, settings
 
 from headgate.pipeline.spark.session import BRIEF
 
-for options in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"):  # those of nodes, too
-    os.environ.setdefault(options, BRIEF)
+SELDOM = "-Dspark.sql.streaming.pollingDelay=50"
+"""A query with nothing to do looks for more every 50 ms: no test needs an answer sooner."""
+
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{BRIEF} {SELDOM}")  # of nodes, too
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", BRIEF)
 
 settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")

@@ -13,12 +13,18 @@ from node.world import policy
 HERE = Path(__file__).parent
 
 
+LAST = ("test_enemy.py", "test_detections.py")
+"""What fills the log, and what starts a second query, which looks at all that comes after it."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Last what recomputes everything that was delivered, and then what fills the log."""
+    """The costly files last, and at the very end what recomputes everything that was delivered."""
     places = [at for at, item in enumerate(items) if item.path.parent == HERE]
-    mine = sorted(
-        (items[at] for at in places), key=lambda one: (one.path.name == "test_enemy.py", "verify" in one.name)
-    )
+
+    def turn(item: pytest.Item) -> tuple[bool, int]:
+        return "verify" in item.name, LAST.index(item.path.name) if item.path.name in LAST else -1
+
+    mine = sorted((items[at] for at in places), key=turn)
     for at, item in zip(places, mine, strict=True):
         items[at] = item
 

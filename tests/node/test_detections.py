@@ -75,7 +75,7 @@ def test_signals_are_events_of_a_type_of_their_own_and_rows_of_a_relation(node: 
         more = [large.next(PATIENCE) for _ in range(2)]
         assert [one and one.data["amount"] for one in more] == [30.0, 40.0]
         # What is detected over derived events becomes certain by what their detection promises.
-        with ann.detect(f"LargeSale('{tag}', a)", from_="start") as after:
+        with ann.detect(f"LargeSale('{tag}', a)", from_="start", temporary=True) as after:
             told = after.next(PATIENCE)
             assert told is not None
             assert dict(told.bindings) == {"a": 20.0}
@@ -85,4 +85,6 @@ def test_signals_are_events_of_a_type_of_their_own_and_rows_of_a_relation(node: 
         with node.domain() as domain:
             node.wait(lambda: (tag, 50.0) in domain.ledger.state().relations["Sold"], "the row", PATIENCE)
         large.close()
-        watch.unsubscribe(f"large-{tag}")
+        for id in ("large", "row"):  # while there is a detection, every stream promises its clock all the time
+            watch.unsubscribe(f"{id}-{tag}")
+        ann.unsubscribe("large-sales")

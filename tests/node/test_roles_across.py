@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
@@ -36,90 +37,53 @@ pytestmark = pytest.mark.spark
 SALE = "shop.Sale"
 
 
-def make(node: Node, *people: str) -> None:
-    """A domain with a shop; the till sells, and bob may read."""
-    make_domain(node.directory, node.directory.name, (), datetime.now(UTC))
-    node.port = free_ports(1)
-    with node.domain() as domain:
-        domain.commit(
-            Batch(
-                ADMINISTRATOR,
-                (
-                    *(DeclarePrincipal(name) for name in people),
-                    *(SetKey(name, node.key(name)) for name in people),
-                    SetConnect(True),
-                    DeclareType(EventType(SALE, "till", {"item": Kind.STRING})),
-                    AddRule(Rule("sells", "till", frozenset({Action.PUBLISH}), SALE)),
-                    AddRule(Rule("reads", "bob", frozenset({Action.SUBSCRIBE}), SALE)),
-                ),
-            )
-        )
-
-
 @pytest.fixture(scope="module")
-def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Node, Node]]:
-    """The domain that issues, and the one that follows; both start at the same time."""
-    directory = tmp_path_factory.mktemp("across")
-    there = Node(directory / "there", 1, {"roles.heartbeat": "500ms", "pipeline.cores": "1"})
-    here = Node(directory / "here", 1, {"pipeline.cores": "1"})
+def here(node: Node, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A domain that follows the roles of the one that all tests share: whoever is logged on there may read here."""
+    made = Node(tmp_path_factory.mktemp("across") / "here", 1, {"pipeline.cores": "1"})
+    make_domain(made.directory, made.directory.name, (), datetime.now(UTC))
+    made.port = free_ports(1)
+    shutil.copy(node.files.keys / "ann.pem", made.files.keys)
+    made.files.peers.mkdir()
+    shutil.copy(node.files.tls_certificate, made.files.peers / "Login.crt")
+    may, people = lambda action: frozenset({action}), ("ann", "bob", "till")
+    with node.domain() as domain:
+        follows = AddRule(Rule("cl-connects", "cl", may(Action.CONNECT), "*"))
+        known = (
+            DeclarePrincipal("cl"),
+            SetKey("cl", own(made)),
+            follows,
+            *allowing(domain.ledger.state(), "cl", "Login"),
+        )
+        domain.commit(Batch(ADMINISTRATOR, known))
+        domain.commit(Batch(ADMINISTRATOR, (GrantRole("on", "Login", "LoggedOn", ("ann",), "ann"),)))
+    logged_on = parse_role("Login.LoggedOn(u)")
+    with made.domain() as domain:
+        changes = (
+            *(DeclarePrincipal(name) for name in people),
+            *(SetKey(name, made.key(name)) for name in people),
+            SetConnect(True),
+            DeclareType(EventType(SALE, "till", {"item": Kind.STRING})),
+            AddRule(Rule("sells", "till", may(Action.PUBLISH), SALE)),
+            AddRule(Rule("reads", "bob", may(Action.SUBSCRIBE), SALE)),
+            SetPeer(Peer("Login", own(node), "Login", 30, node.urls[0])),
+            AddRule(Rule("logged on", "", may(Action.SUBSCRIBE), SALE, role=logged_on)),
+        )
+        domain.commit(Batch(ADMINISTRATOR, changes))
     try:
-        for node, people in ((there, ("ann", "bob", "till", "cl")), (here, ("ann", "bob", "till"))):
-            make(node, *people)
-            node.start(wait=False)
-            node.wait(lambda node=node: node.answers(0), "its gateway")
-        prepare(here, there)
-        for node in (there, here):
-            node.wait_ready()
-        yield here, there
+        made.start()
+        yield made
     finally:
-        for node in (there, here):
-            node.stop()
+        made.stop()
 
 
 def own(node: Node) -> str:
     return PrivateKey.load(node.files.broker_key).public.did
 
 
-def prepare(here: Node, there: Node) -> None:
-    """Let the one follow the other, and whoever is logged on there read here."""
-    shared = (there.files.keys / "ann.pem").read_bytes()
-    path = here.files.keys / "ann.pem"
-    path.unlink()
-    PrivateKey.load(there.files.keys / "ann.pem").save(path)
-    assert path.read_bytes() == shared
-
-    with there.domain() as domain:
-        state = domain.ledger.state()
-        domain.commit(Batch(ADMINISTRATOR, (SetKey("cl", own(here)), *allowing(state, "cl", "Login"))))
-        domain.commit(Batch(ADMINISTRATOR, (GrantRole("on", "Login", "LoggedOn", ("ann",), "ann"),)))
-    here.files.peers.mkdir()
-    (here.files.peers / "Login.crt").write_bytes(there.files.tls_certificate.read_bytes())
-    with here.domain() as domain:
-        domain.commit(
-            Batch(
-                ADMINISTRATOR,
-                (
-                    SetKey("ann", PrivateKey.load(path).public.did),
-                    SetPeer(Peer("Login", own(there), "Login", 30, there.urls[0])),
-                    AddRule(
-                        Rule(
-                            "logged on",
-                            "",
-                            frozenset({Action.SUBSCRIBE}),
-                            SALE,
-                            role=parse_role("Login.LoggedOn(u)"),
-                        )
-                    ),
-                ),
-            )
-        )
-
-
-def test_a_revocation_at_one_node_ends_deliveries_at_the_other(nodes: tuple[Node, Node]) -> None:
-    here, there = nodes
-    certificate = ask(there, 0, token(there, "ann"), "POST", "/v1/roles/Login/renew", json={"id": "on"}).json()[
-        "certificate"
-    ]
+def test_a_revocation_at_one_node_ends_deliveries_at_the_other(here: Node, node: Node) -> None:
+    renewed = ask(node, 0, token(node, "ann"), "POST", "/v1/roles/Login/renew", json={"id": "on"})
+    certificate = renewed.json()["certificate"]
     with here.client("ann") as ann, here.client("bob") as bob, here.client("till") as till:
         (held,) = ann.roles.present(certificate).memberships
         assert (held.service, held.role, held.args, held.state) == ("Login", "LoggedOn", ["ann"], "true")
@@ -128,7 +92,7 @@ def test_a_revocation_at_one_node_ends_deliveries_at_the_other(nodes: tuple[Node
         first = hers.next(WAIT)
         assert first is not None
         assert first.data["item"] == "lamp"
-        with there.domain() as domain:
+        with node.domain() as domain:
             domain.commit(Batch(ADMINISTRATOR, (EndCredential("on"),)))
 
         def ended() -> bool:
