@@ -263,7 +263,7 @@ def keep_classes() -> Path:
         FOLDER.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=FOLDER) as folder:
             made = Path(folder) / file.name
-            at_exit = f"-XX:ArchiveClassesAtExit={made} {QUIETLY}"
+            at_exit = f"{BRIEF} -XX:ArchiveClassesAtExit={made} {QUIETLY}"
             environment = {**os.environ, "SPARK_SUBMIT_OPTS": at_exit}
             run = [sys.executable, "-m", "headgate.pipeline.spark.session", folder]
             subprocess.run(run, env=environment, check=True)  # noqa: S603
