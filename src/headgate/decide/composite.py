@@ -120,6 +120,8 @@ def _signals(c: Composite, start: datetime, env: Environment, known: KnownEvents
             return frozenset(one for one in signals(left, start, env, known) if kills.spare(one))
         case model.Whenever(model.Template() as template):
             return frozenset(matches(template, start, env, known))
+        case model.Whenever(model.Whenever() as of):  # which has started again already; a row counts once
+            return signals(of, start, env, known)
         case model.Whenever(of):
             least: set[Signal] = set()
             starts = [start]
@@ -186,6 +188,8 @@ def settled(c: Composite, start: datetime, env: Environment, known: KnownEvents)
             return min(settled(left, start, env, known), settled(right, start, env, Foreseen(known)))
         case model.Whenever(model.Template(type)):
             return max(start, known.horizon((type,)))
+        case model.Whenever(model.Whenever() as of):
+            return settled(of, start, env, known)
         case model.Whenever(of):
             starts = {start, *(signal.time for signal in signals(c, start, env, known))}
             return earlier(min(settled(of, at, env, known) for at in starts), backward(c, known.shift))
@@ -220,6 +224,8 @@ def over(c: Composite, start: datetime, env: Environment, known: KnownEvents) ->
             return kills.first if kills.first < min(settled(left, start, env, known), kills.settled) else None
         case model.Whenever(model.Template()):
             return None
+        case model.Whenever(model.Whenever() as of):
+            return over(of, start, env, known)
         case model.Whenever(of):
             starts = {start, *(signal.time for signal in signals(c, start, env, known))}
             return _all_over([over(of, at, env, known) for at in sorted(starts)])

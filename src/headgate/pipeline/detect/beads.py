@@ -11,6 +11,8 @@ Leaves out: arrivals, horizons and the order in which things are done, which are
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,7 +22,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, assert_neve
 
 from headgate.decide import composite as meaning
 from headgate.decide.blocks import Group as BlockGroup
-from headgate.decide.composite import FOREVER, Environment, Occurrence, Signal, earlier, later, whole_micros
+from headgate.decide.composite import (
+    EARLIEST,
+    FOREVER,
+    Environment,
+    Occurrence,
+    Signal,
+    earlier,
+    later,
+    whole_micros,
+)
 from headgate.model import composite as model
 from headgate.model.composite import Composite
 from headgate.model.expressions import Constant, Variable
@@ -604,7 +615,10 @@ class WithoutBead(Bead):
 
     judges = True
 
-    __slots__ = ("foreseen", "kill", "left", "left_over", "part", "right", "shift", "waiting")
+    __slots__ = (
+        "clocked", "due", "early", "foreseen", "gated", "kill", "left", "left_over", "order", "part", "right", "shift",
+        "waiting",
+    )  # fmt: skip
 
     def __init__(self, machine: Machine, begun: Begun, part: model.Without, *, foreseen: bool) -> None:
         super().__init__(machine, begun)
@@ -616,6 +630,16 @@ class WithoutBead(Bead):
         self.left_over: datetime | None = None
         self.waiting: dict[Traced, datetime] = {}
         """Signals of the left side, with the clock when they were received."""
+        self.order: list[tuple[datetime, Traced]] = []
+        """The same by the time until which the right side must be absent; what waits no more is in none of these."""
+        self.early: deque[Traced] = deque()
+        """With a delay, those for which it is not over, in the order in which they were received."""
+        self.due: list[tuple[datetime, Traced]] = []
+        """And those for which it is, by the same times."""
+        self.gated: dict[str | None, datetime] = {}
+        """By type, the time that was last waited for."""
+        self.clocked = EARLIEST
+        """Likewise by the clock."""
         self.shift = machine.shift(part.left, part.right, part.probability)
 
     def begin(self) -> None:
@@ -627,6 +651,9 @@ class WithoutBead(Bead):
         if child is self.left:
             if signal not in self.waiting:
                 self.waiting[signal] = self.machine.clock
+                insort(self.order, (later(signal.time, self.shift), signal), key=_until)
+                if self.part.delay is not None:
+                    self.early.append(signal)
         elif self.start < signal.time < self.kill:
             self.kill = signal.time
         self.machine.judge_later(self)
@@ -645,22 +672,53 @@ class WithoutBead(Bead):
     def judge(self) -> None:
         """Nothing is under way: what is certain is passed on, and what can signal no more ends."""
         absent = FOREVER if self.right is None else self.right.settled()
-        for signal, received in list(self.waiting.items()):
-            until = later(signal.time, self.shift)
-            if self.kill <= until and self.part.delay is None:
-                del self.waiting[signal]
-                self.machine.look_again(self.parent)
-            elif until < absent and self.kill > until:
-                del self.waiting[signal]
-                self.emit(signal)
-                self.machine.look_again(self.parent)
-            else:
-                self.machine.wait(sources(self.part.right), until, self)
-                if self.part.delay is not None:
-                    self.machine.wait_clock(later(received, timedelta(seconds=self.part.delay)), self)
-        if self.part.delay is not None and self.waiting:
+        self._pass_on(self._taken(self.order, min(absent, self.kill)))
+        if self.part.delay is None:
+            self._drop_killed()
+        elif self.order and self._is_due():
             self.machine.run_later(self)
+        if self.order:
+            self.machine.wait_once(sources(self.part.right), self.order[0][0], self, self.gated)
         self._end(absent)
+
+    def _taken(self, order: list[tuple[datetime, Traced]], before: datetime) -> list[Traced]:
+        """Those that wait for less than a time, which do so no more."""
+        at = bisect_left(order, before, key=_until)
+        taken = [signal for _, signal in order[:at] if signal in self.waiting]
+        del order[:at]
+        return taken
+
+    def _pass_on(self, signals: list[Traced]) -> None:
+        for signal in signals:
+            if self.waiting.pop(signal, None) is not None:
+                self.emit(signal)
+        if signals:
+            self.machine.look_again(self.parent)
+
+    def _drop_killed(self) -> None:
+        """Forget what was killed: all that waits for the time of that, or for more."""
+        at = bisect_left(self.order, self.kill, key=_until)
+        if at < len(self.order):
+            for _, signal in self.order[at:]:
+                self.waiting.pop(signal, None)
+            del self.order[at:]
+            self.machine.look_again(self.parent)
+
+    def _is_due(self) -> bool:
+        """Is a delay over, or has anything been killed?"""
+        delay = timedelta(seconds=self.part.delay or 0)
+        while self.early:
+            signal = self.early[0]
+            over = later(self.waiting.get(signal, EARLIEST), delay)
+            if over > self.machine.clock:
+                if not self.machine.clock < self.clocked <= over:
+                    self.machine.wait_clock(over, self)
+                    self.clocked = over
+                break
+            self.early.popleft()
+            if signal in self.waiting:
+                insort(self.due, (later(signal.time, self.shift), signal), key=_until)
+        return bool(self.due) or self.kill < FOREVER
 
     def _end(self, absent: datetime) -> None:
         """End, if nothing more can be passed on."""
@@ -669,26 +727,22 @@ class WithoutBead(Bead):
         ended = self.left_over
         if ended is not None and ended <= self.kill and ended < absent:
             self.end(ended)
+        elif ended is None and self.kill == FOREVER:
+            return
         elif self.kill < min(FOREVER if self.left is None else self.left.settled(), absent):
             self.end(self.kill)
-        elif ended is not None or self.kill < FOREVER:
+        else:
             self.machine.wait(sources(self.part), min(self.kill, ended or self.kill), self)
 
     def run(self) -> None:
         """All else of the moment that it depends on is done: what waited long enough is passed on, or is killed."""
         absent = FOREVER if self.right is None else self.right.settled()
         seen = set() if self.right is None else {one.time for one in self.right.received() if one.time > self.start}
-        kill = min(self.kill, *seen, FOREVER)
-        delay = timedelta(seconds=self.part.delay or 0)
-        for signal, received in list(self.waiting.items()):
-            until = later(signal.time, self.shift)
-            if kill > until and self.machine.clock >= later(received, delay):
-                del self.waiting[signal]
-                self.emit(signal)
-                self.machine.look_again(self.parent)
-            elif self.kill <= until:
-                del self.waiting[signal]
-                self.machine.look_again(self.parent)
+        passed = self._taken(self.due, min(self.kill, *seen, FOREVER))
+        self._pass_on(passed)
+        self._drop_killed()
+        if len(self.order) > 2 * len(self.waiting):
+            self.order = [entry for entry in self.order if entry[1] in self.waiting]
         self._end(absent)
 
     def received(self) -> set[Signal]:
@@ -698,17 +752,22 @@ class WithoutBead(Bead):
         return {one for one in left | set(self.waiting) if later(one.time, self.shift) < kill}
 
     def held(self) -> datetime:
-        return min((signal.time for signal in self.waiting), default=FOREVER)
+        while self.order and self.order[0][1] not in self.waiting:  # it was passed on when its delay was over
+            del self.order[0]
+        return self.order[0][1].time if self.order else FOREVER
 
     def settled(self) -> datetime:
-        parts = [bead.settled() for bead in self.children()]
-        return min((*parts, *(signal.time for signal in self.waiting)), default=FOREVER)
+        return min((*(bead.settled() for bead in self.children()), self.held()))
 
     def children(self) -> Iterable[Bead]:
         return [bead for bead in (self.left, self.right) if bead is not None]
 
     def leave(self) -> None:
         self.left = self.right = None
+
+
+def _until(entry: tuple[datetime, Traced]) -> datetime:
+    return entry[0]
 
 
 class BlockBead(Bead):

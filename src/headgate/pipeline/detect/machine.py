@@ -25,7 +25,7 @@ from typing import Any, Final, assert_never
 
 from headgate.decide import composite as meaning
 from headgate.decide.blocks import Moment, SourceFacts, expanded, quantile
-from headgate.decide.composite import FOREVER, Environment, Occurrence, Signal, earlier
+from headgate.decide.composite import EARLIEST, FOREVER, Environment, Occurrence, Signal, earlier
 from headgate.model import composite as model
 from headgate.model.composite import Composite
 from headgate.model.errors import Damaged, LimitReached
@@ -389,6 +389,17 @@ class Machine:
                 heappush(self._gates.setdefault(type, []), (time, bead.number, bead))
             elif self._goes_back:  # what is settled lies behind the horizon: whenever that moves
                 heappush(self._gates.setdefault(type, []), (horizon, bead.number, bead))
+
+    def wait_once(
+        self, types: Iterable[str | None], time: datetime, bead: Bead, last: dict[str | None, datetime]
+    ) -> None:
+        """Likewise, unless the bead is told as soon by what it last waited for, which is kept by type."""
+        for type in types:
+            horizon = self.horizons.of(type)
+            wanted = time if horizon <= time or not self._goes_back else horizon
+            if horizon <= wanted and not horizon <= last.get(type, EARLIEST) <= wanted:
+                last[type] = wanted
+                self.wait((type,), time, bead)
 
     def wait_clock(self, time: datetime, bead: Bead) -> None:
         """Tell a bead when the clock comes to a time."""

@@ -321,6 +321,18 @@ def test_a_limit_that_is_reached_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
         running.arrive(Moment(tuple(event("A", n, n) for n in range(1, 100)), {}))
 
 
+@pytest.mark.parametrize(
+    "text", ["$A(x) - B(*)", "$A(x) - {Delay = 100000} B(*)", "$A(x) - (B(*); (B(*) - {Delay = 9} A(*)))"]
+)
+def test_what_waits_for_the_same_waits_once(text: str) -> None:
+    running = Machine(resolved(text), EPOCH, (), Horizons(ONE))
+    for n in range(1, 1_001):
+        assert not running.arrive(Moment((event("A", n, n),), {}, seconds(n)))
+    assert sum(map(len, running._gates.values())) + len(running._clocks) < 20
+    told = [len(running.arrive(Moment((), {"main": seconds(n)}))) for n in (101, 501, 2_000)]
+    assert told == [100, 400, 500]
+
+
 def test_events_that_wait_for_a_silent_source_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "MAX_KEPT", 50)
     running = Machine(resolved("$A(x); B(x)"), EPOCH, (), Horizons(ONE))
@@ -405,6 +417,9 @@ def test_whenever_of_whenever_is_whenever() -> None:
     world = (ONE, [Moment((event("A", n, n),), {"main": seconds(n - 0.5)}) for n in range(1, 6)])
     for text in ("$$$A(x)", "$$$(A(x) | B(x))", "$$(A(x); A(y))"):
         assert agree(resolved(text), world) == agree(resolved("$" + text.lstrip("$")), world)
+    rows = [event("Row", 0, 1, 1), event("Row", 4, 2, 1), event("A", 5, 1)]
+    world = (ONE, [*(Moment((one,), {}) for one in rows), Moment((), {"main": seconds(9)})])
+    assert agree(resolved("$$Row(x, y)"), world) == agree(resolved("$Row(x, y)"), world)
     running = Machine(resolved("$" * 40 + "A(x)"), EPOCH, (), Horizons(ONE))
     for moment in world[1]:
         running.arrive(moment)
