@@ -7,16 +7,21 @@ way, waits for its end and takes part in the next; so something near one and a h
 The pipeline's batch time is the time from one micro-batch to the next while there is always something to do: reading
 offsets, planning, deciding, writing deliveries and committing. The delivery store records a part of it, reading the
 log, deciding and masking; what the latencies are over that is stated too.
+
+Then the same for the signals of a detection, `$T(...)`, which are certain as soon as their event is stored, over the
+pipeline's batch time while the detection query runs beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import multiprocessing
 import statistics
 import tempfile
 import time
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +30,13 @@ import uvloop
 
 from benchmarks.measure import console, report
 from benchmarks.node import PUBLISHER, TYPE, Node, made, policy, subscribing, table
-from benchmarks.workload import World
+from benchmarks.workload import ATTRIBUTES, World
 from headgate.client import aio
+from headgate.client.subscription import Delivery
 from headgate.model.changes import AddRule, DeclarePrincipal, SetKey
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
+from headgate.model.values import EPOCH
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.trust.keys import PrivateKey
 
@@ -40,6 +47,8 @@ RATES = {1_000: 20, 10: 10}
 WARM_UP, MEASURED = 20.0, 40.0
 ROUNDS = 3
 """The measured time is cut in so many parts, for the spread."""
+SIGNALLED = 10
+"""Events a second, each in a request, of which each makes a signal."""
 SUBSCRIBER = "subscriber"
 WAIT_SECONDS = 120.0
 
@@ -56,6 +65,7 @@ class Where:
     requests: int
     first: int
     values: int
+    detects: bool = False
 
     def client(self) -> aio.Client:
         return aio.connect(self.url, self.key, broker=self.broker, certificate=self.certificate)
@@ -100,15 +110,28 @@ def subscriber(where: Where, count: int, told: Any) -> None:
 
 async def _receive(where: Where, count: int, told: Any) -> dict[str, float]:
     got: dict[str, float] = {}
-    async with where.client() as client, await client.subscribe(f"all-{where.rate}", TYPE) as subscription:
+    id = f"{'signals' if where.detects else 'all'}-{where.rate}"
+    async with (
+        where.client() as client,
+        await (client.detect(EACH, id=id) if where.detects else client.subscribe(id, TYPE)) as subscription,
+    ):
         told.put("ready")
         while len(got) < count:
             found = await subscription.take(1_000, WAIT_SECONDS)
             now = time.time()
             if not found:
                 raise RuntimeError(f"{len(got)} of {count} deliveries came")
-            got.update(dict.fromkeys((one.id for one in found), now))
+            got.update((_event(one) if where.detects else one.id, now) for one in found)
     return got
+
+
+EACH = f"${TYPE}({', '.join('when' if name == 'at' else '*' for name in ATTRIBUTES)})"
+
+
+def _event(signal: Delivery) -> str:
+    """The id of the event that a signal rests on: its number, which is the millisecond that it speaks of."""
+    at = datetime.fromisoformat(signal.data["when"])
+    return str((at - EPOCH) // timedelta(milliseconds=1))
 
 
 def run() -> None:
@@ -134,9 +157,13 @@ def run() -> None:
             console.print(f"[bold]publish to received[/]: {rate:,} events/s in {requests} requests a second")
             shortest = _measure(node, rate, requests, first, world.values, shortest)
             first += int(rate * (WARM_UP + MEASURED)) + 1
+        console.print(f"[bold]certain to received[/]: {SIGNALLED} signals/s")
+        _measure(node, SIGNALLED, SIGNALLED, first, world.values, detects=True)
 
 
-def _measure(node: Node, rate: int, requests: int, first: int, values: int, shortest: float) -> float:
+def _measure(
+    node: Node, rate: int, requests: int, first: int, values: int, shortest: float = math.inf, *, detects: bool = False
+) -> float:
     """Publish and receive at a rate; returns the time from batch to batch, or that of a busier run if shorter."""
     context = multiprocessing.get_context("spawn")
     sending, getting, go = context.Queue(), context.Queue(), context.Event()
@@ -144,7 +171,7 @@ def _measure(node: Node, rate: int, requests: int, first: int, values: int, shor
 
     def where(name: str) -> Where:
         url, key = f"https://127.0.0.1:{node.port}", node.files.keys / f"{name}.pem"
-        return Where(url, node.files.tls_certificate, key, broker, rate, requests, first, values)
+        return Where(url, node.files.tls_certificate, key, broker, rate, requests, first, values, detects)
 
     count = int((WARM_UP + MEASURED) * requests) * (rate // requests)
     processes = [
@@ -162,10 +189,11 @@ def _measure(node: Node, rate: int, requests: int, first: int, values: int, shor
     for process in processes:
         process.join(WAIT_SECONDS)
     found = {id: (at, got[id] - at) for id, at in sent.items() if at >= begin}
-    return _report(node, rate, begin, found, shortest)
+    what = f"certain to received at {rate:,} signals/s" if detects else f"publish to received at {rate:,} events/s"
+    return _report(node, what, begin, found, shortest)
 
 
-def _report(node: Node, rate: int, begin: float, found: dict[str, tuple[float, float]], shortest: float) -> float:
+def _report(node: Node, what: str, begin: float, found: dict[str, tuple[float, float]], shortest: float) -> float:
     """The latencies over the batch time, with the spread over the parts of the measured time."""
     store = DeliveryStore.open(node.files.data / "deliveries.db", read_only=True)
     stats = [one for one in store.stats() if one.at >= begin * 1e6 and one.events]
@@ -177,7 +205,6 @@ def _report(node: Node, rate: int, begin: float, found: dict[str, tuple[float, f
     for at, waited in found.values():
         parts[min(int((at - begin) / MEASURED * ROUNDS), ROUNDS - 1)].append(waited * 1000)
     every = np.array([one for part in parts for one in part])
-    what = f"publish to received at {rate:,} events/s"
     report(f"{what}: the pipeline's batch time, ms", batch, None, "lower")
     report(f"{what}: the part of it that is recorded, ms", deciding, None, "lower")
     for share, label, mark in ((50, "median", 2.0), (95, "95th percentile", 3.0)):
