@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -286,7 +287,8 @@ class DeliveryFollower:
             self._store.close()
 
     def _follow(self, hand_over: Callable[[FollowedTo, Portion | None], None]) -> None:
-        while not self._stopping.wait(POLL_SECONDS):
+        while not self._stopping.is_set():
+            time.sleep(POLL_SECONDS)  # half the work of waiting for an event that comes once
             try:
                 for reached, portion in self.poll():
                     hand_over(reached, portion)
