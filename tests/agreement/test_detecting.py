@@ -89,6 +89,8 @@ def test_spark_signals_exactly_what_the_reference_does(spark: Any, tmp_path: Pat
     for number, c in enumerate(composites[:third]):
         make(c, number, 0 if number % 2 else len(story.moments))
     known = story.domain.ledger.version, len(story.moments)
+    reservations = story.reservations(seconds(60))
+    reservations.reserve("may-want", Subscription("may-want", "ann", "lab.A"), None, 3_600)
     for number, moments in enumerate(stories):
         after = 40 * (number + 1) * (EPOCH.resolution * 1_000_000)
         if number == len(stories) // 2:
@@ -100,7 +102,7 @@ def test_spark_signals_exactly_what_the_reference_does(spark: Any, tmp_path: Pat
                     case 1:
                         make(c, late, known[1], since=known[0])
                     case 2:
-                        make(c, late, 0, start=seconds(60))
+                        make(c, late, 0, start=reservations.taken_up("ann", "may-want"))
                     case _:
                         make(c, late, 0)
             for ended in range(0, third, 3):

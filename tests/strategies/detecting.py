@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from headgate.commands.commit import LedgerAccess
+from headgate.commands.delivery.reservations import Reservations
 from headgate.commands.publishing.local import LocalPublisher
 from headgate.decide.blocks import Moment
 from headgate.decide.composite import Occurrence
@@ -15,7 +18,8 @@ from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType, Times
 from headgate.model.values import EPOCH, micros
-from headgate.node.domain import Domain
+from headgate.node.cursors import Cursors
+from headgate.node.domain import Domain, Follower
 from strategies.composites import TYPES
 
 MADE = EventType("lab.Made", "owner", {})
@@ -47,6 +51,11 @@ class Story:
 
     def commit(self, *changes: Any) -> int:
         return self.domain.commit(Batch(ADMINISTRATOR, changes))
+
+    def reservations(self, clock: datetime) -> Reservations:
+        """Those of the domain, at a time."""
+        ledger = LedgerAccess(self.domain, Follower(self.domain))
+        return Reservations(ledger, Cursors(self.domain.paths.directory / Cursors.FILE), lambda: clock)
 
     def arrive(self, moment: Moment, after: Any) -> None:
         self.clock = max(self.clock, moment.clock)

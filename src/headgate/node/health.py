@@ -36,6 +36,7 @@ from headgate.node.derived_progress import refused_signals
 from headgate.node.peers import PeerStatus
 from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import DeliveryStore, Remark
+from headgate.pipeline.detect.signals import STOPS
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.log.promises import ALL_TYPES, Promised
 from headgate.pipeline.paths import Paths
@@ -89,6 +90,7 @@ class NodeFacts:
     signals_bytes: int = 0
     detections: int = 0
     signals: int = 0  # how many there ever were
+    stopped: int = 0  # detections that came to a limit, or failed
     underived: int = 0  # how many of these should have made an event or a row, and were refused that
     undetected: Mapping[str, int] = field(default_factory=dict)  # events that detections have not been put to yet
     undetected_for: float = 0.0  # how long the oldest of these has waited
@@ -210,6 +212,7 @@ class HealthWatch:
             signals_bytes=_size(self._paths.signals),
             detections=detections,
             signals=signalled.get(SIGNALS, 0),
+            stopped=0 if self._signals is None else sum(one.code in STOPS for one in self._signals.remarks()),
             underived=sum(one.count for one in refused_signals(self._paths.directory)),
             undetected={stream: max(0, tail.last - looked_at.get(stream, 0)) for stream, tail in tails.items()},
             undetected_for=self._waiting(now, looked_at),
@@ -295,6 +298,7 @@ _OF_NODE: Final = (
     (Gauge, "batch_milliseconds", "How long the last micro-batch of the pipeline took.", "batch_milliseconds"),
     (Gauge, "batch_events", "Events of the last micro-batch.", "batch_events"),
     (Gauge, "detections", "Detections in force.", "detections"),
+    (Gauge, "detections_stopped", "How many detections have come to a limit, or failed.", "stopped"),
     (Gauge, "detection_lag_seconds", "How long the oldest event that no detection saw yet waits.", "undetected_for"),
     (Counter, "signals", "Signals of detections.", "signals"),
     (Counter, "signals_refused", "Signals that were to make an event or a row, which was refused.", "underived"),

@@ -28,6 +28,7 @@ from typing import Any, Final
 
 from headgate.model.changes import Batch, Unsubscribe
 from headgate.model.errors import BadConfig, Damaged, HeadgateError, TooNew, TooOld, VersionConflict
+from headgate.model.rights import Subscription
 from headgate.model.values import micros
 from headgate.node.config import Config, Files
 from headgate.node.cursors import Cursors
@@ -296,10 +297,23 @@ class Housekeeper:
         events, deliveries, signals = look(*files, detecting=detecting)
         ends = {stream: tail.last for stream, tail in self._domain.log.tails().items()}
         floors = self._cursors.floors(every, self._domain.log.starts_at, now, ends)
+        for stream, some in self._unread(every).items():
+            floors.setdefault(stream, []).extend(some)
         if any(one.detection is not None and one.detection.derives for one in every):
             floor = Floor(derived_through(self._domain.paths.directory) + 1, DERIVING, None, frozenset({Where.SIGNALS}))
             floors.setdefault(SIGNALS, []).append(floor)
         return plan(micros(now), events, deliveries, floors, self._limits, signals)
+
+    def _unread(self, every: Sequence[Subscription]) -> dict[str, list[Floor]]:
+        """What of the log is needed by those that ask for history and have not been given it: all there is.
+
+        Of a reservation that they took up this goes on when that has expired.
+        """
+        reached = self._domain.store.reached().version, self._domain.signals.reached().version
+        new = [one for one in every if one.history and one.first > reached[one.detection is not None]]
+        log = frozenset({Where.LOG})
+        floors = [Floor(1, one.id, None, log) for one in new]
+        return {stream: list(floors) for stream in self._domain.log.tails()} if floors else {}
 
     def _warn(self, made: RetentionPlan) -> None:
         for loss in made.losses:

@@ -173,7 +173,7 @@ def _body(packed: bytes) -> memoryview:
     return body
 
 
-FORMAT = 4
+FORMAT = 5
 _REMARKS = """
 CREATE TABLE remarks (subscription INTEGER NOT NULL, code TEXT NOT NULL, batch INTEGER NOT NULL,
     number INTEGER NOT NULL, promise INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (subscription, code))
@@ -182,6 +182,10 @@ CREATE TABLE remarks (subscription INTEGER NOT NULL, code TEXT NOT NULL, batch I
 _HELD = """
 CREATE TABLE held (batch INTEGER NOT NULL, subscription INTEGER NOT NULL, time INTEGER NOT NULL,
     PRIMARY KEY (batch, subscription)) WITHOUT ROWID
+"""
+_COUNTS = """
+CREATE TABLE counts (subscription INTEGER PRIMARY KEY, batch INTEGER NOT NULL, hour INTEGER NOT NULL,
+    count INTEGER NOT NULL, hour_before INTEGER NOT NULL, count_before INTEGER NOT NULL)
 """
 _SCHEMA = f"""
 CREATE TABLE deliveries (stream TEXT NOT NULL, first INTEGER NOT NULL, part INTEGER NOT NULL, last INTEGER NOT NULL,
@@ -194,7 +198,8 @@ CREATE TABLE progress (batch INTEGER NOT NULL, stream TEXT NOT NULL, last INTEGE
 CREATE TABLE batch_stats (batch INTEGER PRIMARY KEY, at INTEGER NOT NULL, events INTEGER NOT NULL,
     deliveries INTEGER NOT NULL, milliseconds INTEGER NOT NULL, version INTEGER NOT NULL);
 {_REMARKS};
-{_HELD}
+{_HELD};
+{_COUNTS}
 """
 _VERSION = ""
 """The stream name under which progress holds the ledger version a batch was decided through."""
@@ -269,7 +274,7 @@ class DeliveryStore(StreamFile):
 
     FORMAT = FORMAT
     SCHEMA = _SCHEMA
-    UPGRADES: ClassVar[Mapping[int, str]] = {2: _REMARKS, 3: _HELD}
+    UPGRADES: ClassVar[Mapping[int, str]] = {2: _REMARKS, 3: _HELD, 4: _COUNTS}
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -283,11 +288,13 @@ class DeliveryStore(StreamFile):
         stats: BatchStats | None = None,
         remarks: Iterable[Remark] = (),
         held: Mapping[int, int] | None = None,
+        counts: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
         """Keep the output of a micro-batch, replacing what an earlier run of it wrote.
 
-        Of each subscription the first remark of a code is kept.
+        Of each subscription the first remark of a code is kept. `counts` are new ones in the hours of the log's clock.
         """
+        before = self.counts(before=batch)
         with transaction(self._db, self.path) as db:
             reached = self.reached(before=batch)
             streams = dict(reached.streams)
@@ -302,6 +309,10 @@ class DeliveryStore(StreamFile):
             db.execute("DELETE FROM held")
             db.executemany("INSERT INTO held VALUES (?, ?, ?)", [(batch, *one) for one in (held or {}).items()])
             self._note(db, batch, stats)
+            if batch == 0:  # all is worked out again
+                db.execute("DELETE FROM counts")
+            changed = [(number, batch, *now, *before.get(number, (0, 0))) for number, now in (counts or {}).items()]
+            db.executemany("INSERT OR REPLACE INTO counts VALUES (?, ?, ?, ?, ?, ?)", changed)
             db.execute("DELETE FROM remarks WHERE batch >= ?", (batch,))
             said = [(one.subscription, one.code, batch, one.number, one.promise, one.text) for one in remarks]
             db.executemany("INSERT OR IGNORE INTO remarks VALUES (?, ?, ?, ?, ?, ?)", said)
@@ -367,6 +378,14 @@ class DeliveryStore(StreamFile):
         """What was said of subscriptions, or only before a batch."""
         query = "SELECT subscription, code, number, promise, text FROM remarks WHERE batch < ? ORDER BY 1, 2"
         return [Remark(*row) for row in self._rows(query, 2**62 if before is None else before)]
+
+    def counts(self, before: int) -> dict[int, tuple[int, int]]:
+        """What subscriptions had got before a batch, in the newest hour of each in which they got anything."""
+        query = (
+            "SELECT subscription, iif(batch < ?1, hour, hour_before), iif(batch < ?1, count, count_before) FROM counts "
+            "WHERE ?1 > 0"
+        )
+        return {number: (hour, count) for number, hour, count in self._rows(query, before) if count}
 
     def trimmed(self) -> dict[str, int]:
         """The event of each stream through which deliveries were deleted."""

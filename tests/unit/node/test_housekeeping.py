@@ -12,18 +12,20 @@ import numpy as np
 import pytest
 
 from headgate.commands.publishing.local import LocalPublisher
+from headgate.lang.composite import parse_composite
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, Subscribe
 from headgate.model.events import Draft
-from headgate.model.rights import Action, Rule, Subscription
+from headgate.model.rights import Action, Detection, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR
-from headgate.model.types import EventType
+from headgate.model.types import SIGNAL, EventType
 from headgate.model.values import Kind, micros
 from headgate.node.config import Config, RetentionSettings
-from headgate.node.cursors import Ack, Cursors
+from headgate.node.cursors import Ack, Cursors, Reservation
 from headgate.node.domain import Domain
 from headgate.node.health import read_chores
 from headgate.node.pipeline_process import Housekeeper, limits_of
 from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, pack
+from strategies.deciding import write_signals
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 DAY = 86_400.0
@@ -137,6 +139,28 @@ def test_what_is_not_decided_is_never_removed(world: World) -> None:
     world.keeper.round()
     assert world.trimmed() == (5, 5)
     assert world.domain.log.tails()["main"].last == 6
+
+
+@pytest.mark.parametrize("detects", [False, True])
+def test_what_history_is_asked_for_and_was_not_given_yet_stays(world: World, detects: bool) -> None:
+    world.sell(10)
+    write_signals(world.domain)  # all of it was put to detections that there were
+    world.cursors.reserve(
+        Reservation("ann", "r", "Sale", None, {}, world.now, world.now + timedelta(days=1)), world.now
+    )
+    if detects:
+        detection = Detection("$Sale(x)", parse_composite("$Sale(x)"), {}, world.now)
+        wanted = Subscription("d", "ann", SIGNAL, history=True, detection=detection)
+    else:
+        wanted = Subscription("d", "ann", "Sale", history=True)
+    world.domain.commit(Batch("ann", (Subscribe(wanted),)))
+    world.now += timedelta(days=8)  # the reservation has expired before the query has come to it
+    world.keeper.round()
+    assert world.trimmed()[0] == 0
+    world.sell(1)
+    write_signals(world.domain)
+    world.keeper.round()
+    assert world.trimmed()[0] == 10
 
 
 def test_temporary_subscriptions_end_when_their_reader_is_gone(world: World) -> None:

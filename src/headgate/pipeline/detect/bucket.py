@@ -11,6 +11,7 @@ Leaves out: where state is kept (`ShardStore`), and who decides what a principal
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import heappop, heappush
@@ -18,11 +19,13 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from headgate.decide.composite import FOREVER, Environment, Occurrence
 from headgate.model.errors import DetectionFailed, LimitReached
+from headgate.model.limits import MAX_SIGNALS
 from headgate.model.state import State
 from headgate.pipeline.detect.beads import EventPlace, contributors
 from headgate.pipeline.detect.machine import FORMAT, Machine, other_format
 from headgate.pipeline.detect.plans import DetectionPlan
 from headgate.pipeline.detect.routing import keep_to
+from headgate.pipeline.detect.signal_limits import HISTORY, hour_of, too_many_signals
 from headgate.pipeline.detect.signals import STATEMENT_FAILED
 from headgate.pipeline.detect.sources import Arrival, SourcePromises, TypeTimes
 
@@ -41,6 +44,8 @@ class CertainSignal(NamedTuple):
     time: datetime
     environment: Environment
     contributors: tuple[EventPlace, ...]
+    hour: int = 0
+    """Of the clock when it became certain (`signal_limits`)."""
     code: str = ""
     """If this is no signal: what is remarked of the detection. It has stopped if the code is among `STOPS`."""
     report: str = ""
@@ -89,7 +94,12 @@ class Bucket:
         shards: ShardStore,
         plan_of: Callable[[int], DetectionPlan],
         state_at: Callable[[int], State],
+        *,
+        is_history: bool = False,
     ) -> None:
+        self._is_history = is_history
+        self._counts: Counter[tuple[int, int]] = Counter()
+        """What detections have signalled in this run, by hour: none need give more to stop."""
         self.sources = sources
         self._shards = shards
         self._plan_of = plan_of
@@ -151,6 +161,7 @@ class Bucket:
 
         With `at_once` they begin before the first, whatever its version. Others `stopped` before, in any bucket.
         """
+        self._counts.clear()
         self.sources.declare(streams, times)
         for number in stopped:
             if number not in self._stopped:
@@ -171,7 +182,7 @@ class Bucket:
 
     def apart(self) -> Bucket:
         """A bucket that has seen nothing, for detections that are run over earlier records by themselves."""
-        return Bucket(SourcePromises(), self._shards, self._plan_of, self._state_at)
+        return Bucket(SourcePromises(), self._shards, self._plan_of, self._state_at, is_history=True)
 
     @property
     def shards(self) -> int:
@@ -250,10 +261,16 @@ class Bucket:
     def _settle(self, keys: Iterable[ShardKey]) -> Iterator[CertainSignal]:
         """What has become certain in these shards."""
         told: list[CertainSignal] = []
+        hour = HISTORY if self._is_history else hour_of(self.sources.clock)
         for key in sorted(keys):
-            for signal in self._try(key, Machine.settle) or ():
+            signals = self._try(key, Machine.settle) or ()
+            for signal in signals:
                 because = tuple(contributors(signal.because))
-                told.append(CertainSignal(self._place, key[0], signal.time, signal.environment, because))
+                told.append(CertainSignal(self._place, key[0], signal.time, signal.environment, because, hour))
+            if signals:
+                self._counts[key[0], hour] += len(signals)
+                if self._counts[key[0], hour] > MAX_SIGNALS:
+                    self._stop(key[0], LimitReached.code, str(too_many_signals()))
             machine = self._machines.get(key)
             if machine is not None:
                 self._touched.add(key)
@@ -283,7 +300,7 @@ class Bucket:
         self._remark(number, code, why)
 
     def _remark(self, number: int, code: str, text: str) -> None:
-        self._remarks.append(CertainSignal(self._place, number, self._plan_of(number).start, (), (), code, text))
+        self._remarks.append(CertainSignal(self._place, number, self._plan_of(number).start, (), (), 0, code, text))
 
     def _taken(self) -> list[CertainSignal]:
         taken, self._remarks = self._remarks, []

@@ -29,7 +29,7 @@ from headgate.decide.composite import EARLIEST, FOREVER, Environment, Occurrence
 from headgate.model import composite as model
 from headgate.model.composite import Composite
 from headgate.model.errors import Damaged, LimitReached
-from headgate.model.limits import MAX_BEADS, MAX_KEPT
+from headgate.model.limits import MAX_BEADS, MAX_KEPT, MAX_SIGNALS
 from headgate.model.state import State
 from headgate.model.values import EPOCH, Value
 from headgate.pipeline.detect import beads
@@ -43,6 +43,7 @@ from headgate.pipeline.detect.beads import (
     parts_of,
     types_in,
 )
+from headgate.pipeline.detect.signal_limits import too_many_signals
 
 _NONE: Final[tuple[Any, ...]] = ()
 FORMAT: Final = 5
@@ -503,6 +504,8 @@ class Machine:
                     if signal not in self._given:
                         self._given.add(signal)
                         self._new.append(signal)
+                        if len(self._new) > MAX_SIGNALS:
+                            raise too_many_signals()
                 elif bead.parent.alive:
                     bead.parent.receive(bead, signal)
             for bead, at in endings:

@@ -11,13 +11,17 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import groupby
 from typing import Any, Final
 
+from headgate.ledger import Ledger
 from headgate.model.values import micros, moment
 from headgate.pipeline import DETECTION_SOURCE, PROMISES, SIGNALS
 from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore, Remark
+from headgate.pipeline.detect.signal_limits import SignalCounts
 from headgate.pipeline.detect.signals import HELD, REACHED, STOPS, SignalRow, WrittenSignal, written_blob
 from headgate.pipeline.paths import Paths, strike
 
@@ -38,6 +42,7 @@ class DetectionQuery:
         self.paths = paths
         self.store = store
         self.clock = clock
+        self._principals: dict[int, str] = {}
 
     def start(self, *, until_empty: bool = False, limit: int | None = None) -> Any:
         """Start the streaming query; with `until_empty` it ends when it has caught up."""
@@ -58,6 +63,14 @@ class DetectionQuery:
         """Detect everything there is, and stop."""
         self.start(until_empty=True).awaitTermination()
 
+    def _principal_of(self, number: int) -> str:
+        """Whose detection it is."""
+        if number not in self._principals:
+            with Ledger.open(self.paths.ledger) as ledger:
+                opened = ledger.detections(0, ledger.version).opened
+            self._principals = {one: subscription.principal for one, subscription in opened}
+        return self._principals[number]
+
     def _batch(self, rows: Any, batch: int) -> None:
         begun = time.monotonic()
         fault = str(self.paths.fault)
@@ -66,7 +79,12 @@ class DetectionQuery:
         if marker is None:
             return
         through, reached, promise = pickle.loads(bytes.fromhex(marker["data"]))  # noqa: S301 - out of `BeadProcessor`
-        remarks, signals = told(row for row in signalled if row["subscription"] != REACHED and row["code"] != HELD)
+        before = self.store.counts(before=batch)
+        counts = SignalCounts(before, self._principal_of)
+        remarks, signals = told(
+            (row for row in signalled if row["subscription"] != REACHED and row["code"] != HELD), counts
+        )
+        counted = {number: now for number, now in counts.counted.items() if before.get(number) != now}
         held: dict[int, int] = {}
         for row in signalled:
             if row["code"] == HELD:
@@ -80,30 +98,54 @@ class DetectionQuery:
         elapsed = round(1000 * (time.monotonic() - begun))
         stats = BatchStats(batch, micros(self.clock()), 0, len(signals), elapsed, through)
         self.store.write(
-            *(batch, through, blobs, lambda: strike(fault, "detect-write")), stats=stats, remarks=remarks, held=held
-        )
+            *(batch, through, blobs, lambda: strike(fault, "detect-write")), stats=stats, remarks=remarks, held=held,
+            counts=counted,
+        )  # fmt: skip
         strike(fault, "detect-commit")
 
 
-def told(rows: Iterable[dict[str, Any]]) -> tuple[list[Remark], list[dict[str, Any]]]:
-    """What is remarked of detections, and their signals, in order.
+def told(rows: Iterable[dict[str, Any]], counts: SignalCounts) -> tuple[list[Remark], list[dict[str, Any]]]:
+    """What is remarked of detections, and their signals, in order; what they signalled is counted.
 
-    The first stop of a detection, in whichever bucket it was, ends it there: what other buckets told at that record or
-    after it does not count, and its last signal says why it stopped.
+    The first stop of a detection, in whichever bucket it was, or because it signals too much, ends it there: what
+    other buckets told at that record or after it does not count, and its last signal says why it stopped.
     """
     ordered = sorted(rows, key=_order)
     stops: dict[int, dict[str, Any]] = {}
     for row in ordered:
         if row["code"] in STOPS:
             stops.setdefault(row["subscription"], row)
+    for row in _passed(ordered, stops, counts):
+        stops[row["subscription"]] = row
+        ordered.append(row)
+    ordered.sort(key=_order)
 
-    def counts(row: dict[str, Any]) -> bool:
+    def is_counted(row: dict[str, Any]) -> bool:
         stop = stops.get(row["subscription"])
         return stop is None or row is stop or _place(row) < _place(stop)
 
-    counted = [row for row in ordered if counts(row)]
+    counted = [row for row in ordered if is_counted(row)]
     remarks = [Remark(row["subscription"], row["code"], *_place(row), row["report"]) for row in counted if row["code"]]
     return remarks, [row for row in counted if not row["code"] or row["code"] in STOPS]
+
+
+def _passed(
+    ordered: Sequence[dict[str, Any]], stops: Mapping[int, dict[str, Any]], counts: SignalCounts
+) -> list[dict[str, Any]]:
+    """The stops of detections that signal too much, each with the record at which it does, before it stopped anyway."""
+    found: dict[int, dict[str, Any]] = {}
+    for place, rows in groupby(ordered, _place):
+        here: dict[tuple[int, int], dict[str, Any]] = {}
+        signalled: Counter[tuple[int, int]] = Counter()
+        for row in rows:
+            number, stop = row["subscription"], stops.get(row["subscription"])
+            if not row["code"] and number not in found and (stop is None or place < _place(stop)):
+                here.setdefault((number, row["hour"]), row)
+                signalled[number, row["hour"]] += 1
+        for number, why in counts.take(signalled).items():
+            first = next(row for (one, _), row in here.items() if one == number)
+            found[number] = {**first, "data": "", "contributors": "[]", "code": why.code, "report": str(why)}
+    return list(found.values())
 
 
 def _signal(row: dict[str, Any]) -> WrittenSignal:

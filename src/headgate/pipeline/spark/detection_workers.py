@@ -59,8 +59,8 @@ _LOGGED: Final = (
 )
 ROUTED: Final = "bucket bigint, told boolean, blob binary"
 SIGNALLED: Final = (
-    "number bigint, promise bigint, subscription bigint, time bigint, data string, contributors string, code string, "
-    "report string"
+    "number bigint, promise bigint, subscription bigint, time bigint, data string, contributors string, hour bigint, "
+    "code string, report string"
 )
 
 
@@ -448,14 +448,14 @@ class BeadProcessor(StatefulProcessor):
                 row = SignalRow(signal.detection, signal.time, signal.environment, signal.contributors).written
                 yield Row(
                     number=signal.arrival[0], promise=signal.arrival[1], subscription=row.subscription,
-                    time=row.time, data=row.data, contributors=row.contributors, code=signal.code,
-                    report=signal.report,
+                    time=row.time, data=row.data, contributors=row.contributors, hour=signal.hour,
+                    code=signal.code, report=signal.report,
                 )  # fmt: skip
             for number, time in bucket.held().items():
                 if time < FOREVER or bucket_of(number, 0) == mine:  # one of them says so also if nothing is held
                     yield Row(
                         number=0, promise=0, subscription=number, time=micros(time), data="", contributors="[]",
-                        code=HELD, report="",
+                        hour=0, code=HELD, report="",
                     )  # fmt: skip
             self._bucket.update((state, changes + 1, bucket.saved()))
         _kept[state, mine] = changes + 1, bucket
@@ -465,7 +465,15 @@ class BeadProcessor(StatefulProcessor):
         if mine == 0:
             reached = pickle.dumps((told.through, told.records.reached, told.records.promise)).hex()
             yield Row(
-                number=0, promise=0, subscription=REACHED, time=0, data=reached, contributors="[]", code="", report=""
+                number=0,
+                promise=0,
+                subscription=REACHED,
+                time=0,
+                data=reached,
+                contributors="[]",
+                hour=0,
+                code="",
+                report="",
             )
 
     def _run(

@@ -78,6 +78,7 @@ def test_a_store_from_before_remarks_opens(store: DeliveryStore) -> None:
     with sqlite3.connect(store.path) as db:
         db.execute("DROP TABLE remarks")
         db.execute("DROP TABLE held")
+        db.execute("DROP TABLE counts")
         db.execute("PRAGMA user_version = 2")
     again = DeliveryStore.open(store.path, read_only=True)
     assert (again.count(), again.remarks()) == (1, [])
@@ -88,6 +89,20 @@ def test_what_is_held_is_that_of_the_newest_batch(store: DeliveryStore) -> None:
     assert store.reached().held == {3: 5, 4: 6}
     store.write(1, 1, [blob("main", 2, 2, b"b")], held={4: 7})
     assert store.reached() == Reached(1, {"main": 2}, {4: 7})
+
+
+def test_a_batch_that_runs_again_counts_from_where_it_began(store: DeliveryStore) -> None:
+    store.write(0, 1, [], counts={1: (5, 10)})
+    for _ in range(2):
+        assert store.counts(before=1) == {1: (5, 10)}
+        store.write(1, 1, [], counts={1: (5, 15), 2: (5, 1)})
+    assert store.counts(before=2) == {1: (5, 15), 2: (5, 1)}
+    store.write(2, 1, [], counts={1: (6, 3)})
+    assert store.counts(before=2) == {1: (5, 15), 2: (5, 1)}
+    assert store.counts(before=3) == {1: (6, 3), 2: (5, 1)}
+    assert store.counts(before=0) == {}
+    store.write(0, 1, [], counts={2: (5, 1)})  # a lost checkpoint
+    assert store.counts(before=1) == {2: (5, 1)}
 
 
 def test_altered_deliveries_are_named(store: DeliveryStore) -> None:

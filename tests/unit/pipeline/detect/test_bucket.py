@@ -26,6 +26,7 @@ from headgate.pipeline.detect.bucket import Bucket, CertainSignal, ShardKey
 from headgate.pipeline.detect.machine import Horizons, Machine
 from headgate.pipeline.detect.plans import DetectionPlan
 from headgate.pipeline.detect.routing import SHARDS, Route, Routing, routing, shard_of, shards_for
+from headgate.pipeline.detect.signal_limits import SignalCounts
 from headgate.pipeline.detect.sources import Arrival, SourcePromises, times_of
 from headgate.pipeline.detect.views import routed
 from headgate.pipeline.match import Matches
@@ -308,15 +309,15 @@ def test_a_detection_that_stopped_elsewhere_stops_here() -> None:
 
 
 def row(number: int, subscription: int, data: str = "{}", **facts: Any) -> dict[str, Any]:
-    return {"promise": 0, "time": 0, "contributors": "[]", "code": "", "report": "", "number": number, "data": data,
-            "subscription": subscription, **facts}  # fmt: skip
+    return {"promise": 0, "time": 0, "contributors": "[]", "hour": 0, "code": "", "report": "", "number": number,
+            "data": data, "subscription": subscription, **facts}  # fmt: skip
 
 
 def test_a_stop_in_one_bucket_is_the_end_of_the_whole_detection() -> None:
     stop = row(5, 1, code="limit-reached", report="too many")
     rows = [row(7, 1), stop, row(3, 1), row(6, 1, code="limit-reached", report="too many too"), row(5, 1, '{"x":1}'),
             row(7, 2), row(8, 2, code="statement-failed", report="null")]  # fmt: skip
-    remarks, signals = told(rows)
+    remarks, signals = told(rows, SignalCounts({}, str))
     assert remarks == [Remark(1, "limit-reached", 5, 0, "too many"), Remark(2, "statement-failed", 8, 0, "null")]
     assert signals == [row(3, 1), stop, row(7, 2)]
 
