@@ -26,8 +26,10 @@ _CLASSES: Final[Mapping[str, type]] = {
 }
 
 
-def _names(node: type) -> list[str]:
-    return [one.name for one in fields(node) if one.compare]
+_NAMES: Final[Mapping[str, tuple[str, ...]]] = {
+    name: tuple(one.name for one in fields(made) if one.compare) for name, made in _CLASSES.items()
+}
+"""The fields of each that are written."""
 
 
 def dump_tree(node: object) -> object:
@@ -39,7 +41,7 @@ def dump_tree(node: object) -> object:
     name = type(node).__name__
     if _CLASSES.get(name) is not type(node):
         raise BadDefinition(f"`{brief(name)}` has no place in a composite event")
-    return {name: [dump_tree(getattr(node, field)) for field in _names(type(node))]}
+    return {name: [dump_tree(getattr(node, field)) for field in _NAMES[name]]}
 
 
 def load_tree(data: object) -> Any:
@@ -50,9 +52,10 @@ def load_tree(data: object) -> Any:
         ((name, values),) = data.items()
         if name in _CLASSES:
             made = _CLASSES[name]
-            if not isinstance(values, list) or len(values) > len(_names(made)):
+            names = _NAMES[name]
+            if not isinstance(values, list) or len(values) > len(names):
                 raise ValueError(f"`{name}` has other fields")
-            return made(**dict(zip(_names(made), map(load_tree, values), strict=False)))
+            return made(**dict(zip(names, map(load_tree, values), strict=False)))
     return from_json(data)
 
 

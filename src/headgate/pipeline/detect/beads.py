@@ -14,11 +14,10 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cache
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias, assert_never
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from headgate.decide import composite as meaning
 from headgate.decide.blocks import Group as BlockGroup
@@ -34,122 +33,15 @@ from headgate.decide.composite import (
 )
 from headgate.model import composite as model
 from headgate.model.composite import Composite
-from headgate.model.expressions import Constant, Variable
 from headgate.model.limits import MAX_CONTRIBUTORS
-from headgate.model.values import Value, compare
+from headgate.model.values import Value
+from headgate.pipeline.detect.program import TemplateWaits
 
 if TYPE_CHECKING:
     from headgate.pipeline.detect.machine import Machine
 
 _NONE: Final[tuple[Any, ...]] = ()
 _NOTHING: Final[frozenset[Any]] = frozenset()
-
-
-# -- the program ------------------------------------------------------------------------------------------------
-
-
-@dataclass(slots=True, eq=False)
-class TemplateWaits:
-    """A template as the machine has it: what waits for its events, and which of them are kept."""
-
-    template: model.Template
-    keyed: tuple[str, ...]
-    """Attributes whose variables are surely bound when the template is started, and so are looked up."""
-    names: tuple[str, ...]
-    """Those variables, in the same order."""
-    literals: tuple[tuple[str, Value], ...]
-    free: tuple[tuple[str, str], ...]
-    """The other variables, with their attributes."""
-    is_own: Callable[[Occurrence], bool] | None = None
-    """Which events are for this machine, where another shard has the others."""
-    type: str = field(init=False)
-    is_plain: bool = field(init=False)
-    """Is no variable in it twice?"""
-    beads: dict[tuple[Value, ...], dict[int, TemplateBead]] = field(default_factory=dict)
-    kept: dict[tuple[Value, ...], list[Occurrence]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.type = self.template.type
-        self.free = tuple(sorted(self.free, key=lambda pair: pair[1]))
-        self.is_plain = len({name for _, name in self.free}) == len(self.free)
-
-    def bind(self, one: Occurrence, env: Environment) -> Environment | None:
-        """What an event that was found by its values binds; None if it does not match. For templates without tests."""
-        if not self.free:
-            return env
-        if not env and self.is_plain:
-            values = one.values
-            made = tuple([(name, values.get(attribute)) for attribute, name in self.free])
-            return None if None in [value for _, value in made] else made
-        bound = dict(env)
-        for attribute, name in self.free:
-            value = one.values.get(attribute)
-            if value is None or compare("=", bound.setdefault(name, value), value) is not True:
-                return None
-        return meaning.environment(bound)
-
-    def key(self, one: Occurrence) -> tuple[Value, ...] | None:
-        """Under which values an event is looked up; None if it cannot match."""
-        if self.is_own is not None and not self.is_own(one):
-            return None
-        values = one.values
-        for attribute, literal in self.literals:
-            value = values.get(attribute)
-            if value != literal if type(value) is type(literal) else compare("=", literal, value) is not True:
-                return None
-        keyed = self.keyed
-        if not keyed:
-            return _NONE
-        if len(keyed) == 1:
-            value = values.get(keyed[0])
-            return None if value is None else (value,)
-        found = tuple([values.get(attribute) for attribute in self.keyed])
-        return None if None in found else found
-
-
-def compiled(c: Composite, sure: frozenset[str], waits: dict[int, TemplateWaits]) -> frozenset[str]:
-    """Note each template with what is surely bound when it is started; what is surely bound after."""
-    match c:
-        case model.Template():
-            names = [(a, p.name) for a, p in zip(c.attributes, c.parameters, strict=True) if isinstance(p, Variable)]
-            there = [(attribute, name) for attribute, name in names if name in sure]
-            literals = tuple(
-                (a, p.value) for a, p in zip(c.attributes, c.parameters, strict=True) if isinstance(p, Constant)
-            )
-            free = tuple(pair for pair in names if pair not in there)
-            waits[id(c)] = TemplateWaits(c, tuple(a for a, _ in there), tuple(n for _, n in there), literals, free)  # type: ignore[arg-type]
-            assigned = (one.name for one in c.side if isinstance(one, model.SideAssignment))
-            return sure.union((name for _, name in names), assigned)
-        case model.Timer():
-            return sure.union(one.name for one in c.side if isinstance(one, model.SideAssignment))
-        case model.NullEvent():
-            return sure
-        case model.Sequence(left, right):
-            return compiled(right, compiled(left, sure, waits), waits)
-        case model.Either(left, right):
-            return compiled(left, sure, waits) & compiled(right, sure, waits)
-        case model.Without(left, right):
-            compiled(right, sure, waits)
-            return compiled(left, sure, waits)
-        case model.Whenever(of) | model.Aggregate(_, of):
-            return compiled(of, sure, waits)
-        case model.Block(_, queues):
-            after = [compiled(queue.of, sure, waits) for queue in queues]
-            return after[0].intersection(*after[1:])
-        case _:
-            assert_never(c)
-
-
-@cache
-def sources(c: Composite) -> tuple[str | None, ...]:
-    """On the horizons of which types a composite event depends; None, that of all streams, if it has timers."""
-    timed = any(isinstance(part, model.Timer) for part in parts_of(c))
-    return (*sorted(types_in(c)), *((None,) if timed else ()))
-
-
-def types_in(c: Composite) -> frozenset[str]:
-    """The types of its templates."""
-    return frozenset(template.type for template in model.templates(c))
 
 
 # -- signals ----------------------------------------------------------------------------------------------------
@@ -399,17 +291,6 @@ def _key(names: tuple[str, ...], env: Environment) -> tuple[Value, ...]:
                 return (value,)
     bound = dict(env)
     return tuple([bound[name] for name in names])
-
-
-def fields_of(bead: Bead) -> tuple[str, ...]:
-    """The names of what a bead consists of, but for the machine."""
-    return _fields(type(bead).__mro__)
-
-
-@cache
-def _fields(classes: tuple[type[Any], ...]) -> tuple[str, ...]:
-    every = (name for one in classes for name in getattr(one, "__slots__", ()))
-    return tuple(sorted(name for name in every if name != "machine"))
 
 
 def place_of(one: Occurrence) -> EventPlace:
@@ -678,7 +559,7 @@ class WithoutBead(Bead):
         elif self.order and self._is_due():
             self.machine.run_later(self)
         if self.order:
-            self.machine.wait_once(sources(self.part.right), self.order[0][0], self, self.gated)
+            self.machine.wait_once(self.machine.program.sources(self.part.right), self.order[0][0], self, self.gated)
         self._end(absent)
 
     def _taken(self, order: list[tuple[datetime, Traced]], before: datetime) -> list[Traced]:
@@ -732,7 +613,7 @@ class WithoutBead(Bead):
         elif self.kill < min(FOREVER if self.left is None else self.left.settled(), absent):
             self.end(self.kill)
         else:
-            self.machine.wait(sources(self.part), min(self.kill, ended or self.kill), self)
+            self.machine.wait(self.machine.program.sources(self.part), min(self.kill, ended or self.kill), self)
 
     def run(self) -> None:
         """All else of the moment that it depends on is done: what waited long enough is passed on, or is killed."""
@@ -834,7 +715,7 @@ class BlockBead(Bead):
             self.groups[number].insert(at, signal)
             if len(self.entered[number]) <= MAX_CONTRIBUTORS:
                 self.entered[number] |= dict.fromkeys(contributors(signal.because))
-            self.machine.wait(sources(self.block.queues[at].of), signal.time, self)
+            self.machine.wait(self.machine.program.sources(self.block.queues[at].of), signal.time, self)
         for growing, frontier in zip(self.growing, frontiers, strict=True):
             while growing and growing[0][0] < frontier:
                 touched.add(heappop(growing)[1])
@@ -901,8 +782,15 @@ KINDS: Final = (
 """All kinds of beads."""
 
 
-def parts_of(c: Composite) -> Iterator[Composite]:
-    """A composite event and all that it is made of."""
-    yield c
-    for part in model.inside(c):
-        yield from parts_of(part)
+def _fields(kind: type[Bead]) -> tuple[str, ...]:
+    every = (name for one in kind.__mro__ for name in getattr(one, "__slots__", ()))
+    return tuple(sorted(name for name in every if name != "machine"))
+
+
+FIELDS: Final[dict[type[Bead], tuple[str, ...]]] = {kind: _fields(kind) for kind in KINDS}
+"""The names of what a bead of a kind consists of, but for the machine."""
+
+CONTENTS: Final[dict[type[Bead], Callable[[Bead], tuple[Any, ...]]]] = {
+    kind: attrgetter(*fields) for kind, fields in FIELDS.items()
+}
+"""All that a bead of a kind consists of, in that order."""

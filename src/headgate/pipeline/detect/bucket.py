@@ -3,7 +3,8 @@
 Guarantees: what comes out is a function of the records, the events that were routed here and the saved state, in a
 stated order: by record, then detection, time and bindings. A shard is looked at only when something arrives for it or
 a time that it waits for has become certain; only those are read and written. One in which nothing is under way is not
-kept. A detection that asks for history is run over the earlier records first, as if it had been there from the start.
+kept, and one that is over is not looked at again. A detection that asks for history is run over the earlier records
+first, as if it had been there from the start.
 A detection that comes to a limit, or in which something unforeseen happens, stops here and says so; no other one does.
 Leaves out: where state is kept (`ShardStore`), and who decides what a principal sees.
 """
@@ -85,6 +86,9 @@ class _Waiting(NamedTuple):
     clock: datetime | None = None
 
 
+_NOTHING: Final = _Waiting({})
+
+
 class Bucket:
     """Shards of detections, and what they know of the sources."""
 
@@ -106,6 +110,8 @@ class Bucket:
         self._state_at = state_at
         self._waiting: dict[ShardKey, _Waiting] = {}
         self._stopped: set[int] = set()
+        self._over: set[ShardKey] = set()
+        """Shards that will signal no more, and are not kept."""
         self._machines: dict[ShardKey, Machine] = {}
         self._gates: dict[tuple[frozenset[str], str | None], list[tuple[datetime, ShardKey]]] = {}
         self._clocks: list[tuple[datetime, ShardKey]] = []
@@ -139,7 +145,7 @@ class Bucket:
 
     def saved(self) -> bytes:
         """What the bucket remembers besides its shards, which were put where they are kept."""
-        kept = self.sources, self._waiting, self._stopped, self._begun, self._place, self._held
+        kept = self.sources, self._waiting, self._stopped, self._over, self._begun, self._place, self._held
         return _HEADING + pickle.dumps(kept, protocol=5)
 
     def restore(self, saved: bytes) -> None:
@@ -147,9 +153,9 @@ class Bucket:
         if not saved.startswith(_HEADING):
             raise other_format("another format")
         kept = pickle.loads(saved[len(_HEADING) :])  # noqa: S301 - out of Spark's own state
-        self.sources, self._waiting, self._stopped, self._begun, self._place, self._held = kept
+        self.sources, self._waiting, self._stopped, self._over, self._begun, self._place, self._held = kept
         for key, waiting in self._waiting.items():
-            self._enqueue(key, waiting)
+            self._enqueue(key, waiting, _NOTHING)
 
     # -- running ----------------------------------------------------------------------------------------------
 
@@ -200,14 +206,12 @@ class Bucket:
         """The machines that are held in memory, by the order of their shards."""
         return (self._machines[key] for key in sorted(self._machines))
 
-    def keep_in(self, shards: ShardStore) -> None:
-        """From here on shards are kept there, and are there as they were kept before."""
-        self._shards = shards
-
-    def forget(self, most: int) -> None:
-        """Let go of machines that are kept elsewhere, if there are more than so many."""
-        if len(self._machines) > most:
-            self._machines.clear()
+    def forget(self, most: int) -> bool:
+        """Let go of machines that are kept elsewhere, if there are more than so many; were there?"""
+        if len(self._machines) <= most:
+            return False
+        self._machines.clear()
+        return True
 
     def adopt(self, earlier: Bucket) -> None:
         """Go on with the shards of a bucket that was run over earlier records alone."""
@@ -217,6 +221,7 @@ class Bucket:
             self._begun.add(key)
         self._held |= earlier._held
         self._stopped |= earlier._stopped
+        self._over |= earlier._over
 
     def _open(self, number: int) -> Iterator[CertainSignal]:
         """A detection begins; before the first record of all it waits for that, for there is no clock yet.
@@ -226,7 +231,7 @@ class Bucket:
         key = (number, 0)
         if self._plan_of(number).tells_held:
             self._held[number, _ALL] = FOREVER
-        if self._plan_of(number).routing.is_cut or key in self._waiting:
+        if self._plan_of(number).routing.is_cut or key in self._waiting or key in self._over:
             return
         if not self.sources.begun:
             self._begun.add(key)
@@ -235,16 +240,20 @@ class Bucket:
         yield from self._settle([key])
 
     def _close(self, number: int) -> tuple[()]:
-        mine = [key for key in {*self._waiting, *self._machines, *self._begun, *self._held} if key[0] == number]
-        for key in mine:
-            self._machines.pop(key, None)
-            self._waiting.pop(key, None)
-            self._held.pop(key, None)
-            self._touched.discard(key)
-            self._begun.discard(key)
-            self._shards.remove(key)
+        every = {*self._waiting, *self._machines, *self._begun, *self._held}
+        for key in [key for key in every if key[0] == number]:
+            self._drop(key)
+        self._over = {key for key in self._over if key[0] != number}
         self._stopped.discard(number)
         return ()
+
+    def _drop(self, key: ShardKey) -> None:
+        self._machines.pop(key, None)
+        self._waiting.pop(key, None)
+        self._held.pop(key, None)
+        self._touched.discard(key)
+        self._begun.discard(key)
+        self._shards.remove(key)
 
     def _arrive(self, arrival: Arrival, events: Sequence[tuple[ShardKey, Occurrence]]) -> Iterator[CertainSignal]:
         mine: dict[ShardKey, list[Occurrence]] = {}
@@ -256,7 +265,16 @@ class Bucket:
         for key, some in mine.items():
             self._try(key, Machine.offer, some)
         self.sources.take(arrival)
-        yield from self._settle({*mine, *(key for key in self._due() if key in self._waiting)})
+        restless = {key for key in self._due() if key in self._waiting}
+        for key in mine:
+            machine = self._machines.get(key)
+            if machine is not None and key not in restless:
+                if machine.is_restless():
+                    restless.add(key)
+                else:
+                    self._touched.add(key)
+                    self._note(key, machine)
+        yield from self._settle(restless)
 
     def _settle(self, keys: Iterable[ShardKey]) -> Iterator[CertainSignal]:
         """What has become certain in these shards."""
@@ -278,13 +296,16 @@ class Bucket:
                 if machine.reports:
                     for report in machine.take_reports():
                         self._remark(key[0], STATEMENT_FAILED, report)
+                if machine.is_over:
+                    self._drop(key)
+                    self._over.add(key)
         yield from self._taken()
         if told:
             yield from sorted(told, key=lambda one: (one.detection, one.time, repr(one.environment)))
 
     def _try(self, key: ShardKey, do: Callable[..., Any], *given: Any) -> Any:
         """Have a machine do something; a detection that comes to a limit, or fails, stops and says so."""
-        if key[0] in self._stopped:
+        if key[0] in self._stopped or key in self._over:
             return None
         machine = self._machines.get(key) or self._machine(key)
         try:
@@ -308,7 +329,7 @@ class Bucket:
 
     def _machine(self, key: ShardKey) -> Machine:
         plan = self._plan_of(key[0])
-        machine = Machine(plan.composite, plan.start, plan.env, self.sources.view(plan.types), plan.tables)
+        machine = Machine(plan.program, plan.start, plan.env, self.sources.view(plan.types), plan.tables)
         keep_to(machine, plan.routing, key[1])
         saved = self._shards.get(key)
         if saved is not None:
@@ -319,16 +340,19 @@ class Bucket:
     # -- waiting ----------------------------------------------------------------------------------------------
 
     def _note(self, key: ShardKey, machine: Machine) -> None:
-        waiting = _Waiting(machine.wakes(), machine.wakes_by_clock())
-        if self._waiting.get(key) != waiting:
-            self._waiting[key] = waiting
-            self._enqueue(key, waiting)
+        times, clock = machine.wakes(), machine.wakes_by_clock()
+        before = self._waiting.get(key, _NOTHING)
+        if before is _NOTHING or before.times != times or before.clock != clock:
+            waiting = self._waiting[key] = _Waiting(times, clock)
+            self._enqueue(key, waiting, before)
 
-    def _enqueue(self, key: ShardKey, waiting: _Waiting) -> None:
+    def _enqueue(self, key: ShardKey, waiting: _Waiting, before: _Waiting) -> None:
+        """Have a shard be due when it need be; for what it waited for before, it is."""
         types = self._plan_of(key[0]).types
         for type, time in waiting.times.items():
-            heappush(self._gates.setdefault((types, type), []), (time, key))
-        if waiting.clock is not None:
+            if before.times.get(type) != time:
+                heappush(self._gates.setdefault((types, type), []), (time, key))
+        if waiting.clock not in (None, before.clock):
             heappush(self._clocks, (waiting.clock, key))
 
     def _due(self) -> set[ShardKey]:

@@ -15,16 +15,16 @@ At a moment the signals that follow from what arrived are passed on first, witho
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
 from heapq import heapify, heappop, heappush
 from io import BytesIO
+from operator import attrgetter
 from typing import Any, Final, assert_never
 
 from headgate.decide import composite as meaning
-from headgate.decide.blocks import Moment, SourceFacts, expanded, quantile
+from headgate.decide.blocks import Moment, SourceFacts, quantile
 from headgate.decide.composite import EARLIEST, FOREVER, Environment, Occurrence, Signal, earlier
 from headgate.model import composite as model
 from headgate.model.composite import Composite
@@ -37,16 +37,14 @@ from headgate.pipeline.detect.beads import (
     Bead,
     Begun,
     BlockBead,
-    TemplateWaits,
     Traced,
     WithoutBead,
-    parts_of,
-    types_in,
 )
+from headgate.pipeline.detect.program import LASTING, Program, Reducer, TemplateWaits, referred, types_in
 from headgate.pipeline.detect.signal_limits import too_many_signals
 
 _NONE: Final[tuple[Any, ...]] = ()
-FORMAT: Final = 5
+FORMAT: Final = 6
 """Of machines as bytes."""
 
 PRUNE_AT: Final = 32
@@ -59,6 +57,7 @@ _REMEMBERED: Final = (
     "beads", "_rows", "_next", "_gates", "_clocks", "_kept", "_prune_at", "_given", "_started", "_root",
     "_first_beads", "_prunable",
 )  # fmt: skip
+_remembered: Final = attrgetter(*_REMEMBERED)
 
 
 class _Kept(meaning.Complete):
@@ -144,26 +143,26 @@ class Machine:
     """One detection: what arrives goes in, new signals come out."""
 
     def __init__(
-        self, composite: Composite, start: datetime, env: Environment, horizons: Horizons,
+        self, composite: Composite | Program, start: datetime, env: Environment, horizons: Horizons,
         tables: Mapping[str, tuple[str, ...]] | None = None,
     ) -> None:  # fmt: skip
-        composite = self.composite = without_aggregates(composite)
+        program = composite if isinstance(composite, Program) else Program(composite, (name for name, _ in env))
+        self.program = program
+        self.composite = program.composite
         self.horizons = horizons
         self.reports: dict[str, None] = {}
         """What is to be told of blocks, each once, and no more than MAX_REPORTS until it is taken."""
         self.under_way: list[tuple[Bead, Traced]] = []
         self.endings: list[tuple[Bead, datetime]] = []
         self.beads = 0
-        self.has_blocks = any(isinstance(part, model.Block) for part in parts_of(composite))
-        self.reaches_back = _reaches_back(composite)
-        ordered = [part for part in parts_of(composite) if isinstance(part, model.Sequence | model.Without)]
-        self._is_shifted = any(part.probability is not None for part in ordered)
-        self._goes_back = any((part.probability or 1) < 0.5 for part in ordered)
+        self.has_blocks = program.has_blocks
+        self.reaches_back = program.reaches_back
+        self._is_shifted = program.is_shifted
+        self._goes_back = program.goes_back
         self._tables = tables or {}
         self._rows: dict[str, dict[tuple[Value, ...], list[Occurrence]]] = {}
         self._next = 0
-        self._waits: dict[int, TemplateWaits] = {}
-        beads.compiled(composite, frozenset(name for name, _ in env), self._waits)
+        self._waits = program.waits()
         self._by_type: dict[str, list[TemplateWaits]] = {}
         for waits in self._waits.values():
             self._by_type.setdefault(waits.template.type, []).append(waits)
@@ -194,6 +193,8 @@ class Machine:
             self._started = True
             self._root = self.start(self.composite, Begun(None, *self._start), foreseen=False)
             self._first_beads = self.beads
+        if self.is_over:
+            return
         for one in occurrences:
             self._offer(one)
 
@@ -221,6 +222,17 @@ class Machine:
             horizon = min(horizon, self.held())
         return earlier(horizon, meaning.lag(self.composite, self.shift)) if self._is_shifted else horizon
 
+    def is_restless(self) -> bool:
+        """Has `settle` anything to do?"""
+        if self.under_way or self.endings or self._judged or self._late:
+            return True
+        if self._kept + len(self._given) > self._prune_at:
+            return True
+        for type, gates in self._gates.items():
+            if gates and gates[0][0] < self.horizons.of(type):
+                return True
+        return bool(self._clocks) and self._clocks[0][0] <= self.horizons.clock
+
     def take_reports(self) -> list[str]:
         """What was reported since it was last asked."""
         taken, self.reports = list(self.reports), {}
@@ -240,6 +252,11 @@ class Machine:
     def wakes_by_clock(self) -> datetime | None:
         """When the clock must have come to for it to be looked at."""
         return self._clocks[0][0] if self._clocks else None
+
+    @property
+    def is_over(self) -> bool:
+        """Will it signal no more, whatever comes?"""
+        return self._started and (self._root is None or not self._root.alive)
 
     def is_idle(self) -> bool:
         """Is it as it was before anything arrived, so that it need not be kept?"""
@@ -262,26 +279,29 @@ class Machine:
         self._gates = {type: _living(gates) for type, gates in self._gates.items()}
         self._clocks = _living(self._clocks)
         there = list(self.every_bead())
-        heading = [(bead.number, type(bead).__name__) for bead in there]
-        contents = [[getattr(bead, name) for name in beads.fields_of(bead)] for bead in there]
+        heading = [bead.number for bead in there], bytes([_KIND_OF[type(bead)] for bead in there])
+        contents = [beads.CONTENTS[type(bead)](bead) for bead in there]
         waits = [(one.beads, one.kept) for one in self._waits.values()]
-        rest = [getattr(self, name) for name in _REMEMBERED]
         written = BytesIO()
-        pickle.dump((FORMAT, heading), written, protocol=5)
-        _Writer(written, self).dump((contents, waits, rest))
+        writer = pickle.Pickler(written, protocol=5)
+        writer.dispatch_table = self.program.reducing(_REDUCERS)
+        writer.dump((FORMAT, *heading))
+        writer.dump((contents, waits, _remembered(self)))
         return written.getvalue()
 
     def restore(self, saved: bytes, state_at: Callable[[int], State]) -> None:
         """Remember what another machine of the same detection did; states are looked up by their versions."""
-        reading = BytesIO(saved)
-        format, heading = pickle.load(reading)  # noqa: S301 - out of Spark's own state
+        there: dict[int, Bead] = {}
+        reader = _Reader(BytesIO(saved), self, there, state_at)
+        format, *heading = reader.load()
         if format != FORMAT:
             raise other_format(f"format {format}")
-        there: dict[int, Bead] = {number: object.__new__(getattr(beads, name)) for number, name in heading}
-        contents, waits, rest = _Reader(reading, self, there, state_at).load()
+        for number, kind in zip(*heading, strict=True):
+            there[number] = object.__new__(beads.KINDS[kind])
+        contents, waits, rest = reader.load()
         for bead, values in zip(there.values(), contents, strict=True):
             bead.machine = self
-            for name, value in zip(beads.fields_of(bead), values, strict=True):
+            for name, value in zip(beads.FIELDS[type(bead)], values, strict=True):
                 setattr(bead, name, value)
         for one, (waiting, kept) in zip(self._waits.values(), waits, strict=True):
             one.beads, one.kept = waiting, kept
@@ -295,12 +315,6 @@ class Machine:
             bead = left.pop()
             yield bead
             left += [child for child in bead.children() if child.alive]
-
-    def lasting(self) -> list[Any]:
-        """What is the same in every machine of the detection, in a fixed order."""
-        parts = list(parts_of(self.composite))
-        queues = [queue for part in parts if isinstance(part, model.Block) for queue in part.queues]
-        return [self, *self._waits.values(), *parts, *queues]
 
     # -- what beads ask for -------------------------------------------------------------------------------------
 
@@ -555,35 +569,7 @@ class StateAt:
         return getattr(self._look_up(self.version), name)
 
 
-def referred(kind: str, number: int) -> Any:
-    """Stands in what is written for something by its number; `_Reader` has its own."""
-    raise AssertionError((kind, number))
-
-
-_BEAD, _STATE, _LASTING = "bead", "state", "lasting"
-
-
-class _Writer(pickle.Pickler):
-    """Writes beads as their numbers, states as their versions, and what lasts by its place.
-
-    What is of none of their classes is written without asking: a look at every value would double the work.
-    """
-
-    def __init__(self, file: BytesIO, machine: Machine) -> None:
-        super().__init__(file, protocol=5)
-        lasting = machine.lasting()
-        placed = partial(_placed, {id(one): place for place, one in enumerate(lasting)})
-        self.dispatch_table = {  # in no circle with this, which holds all that it wrote
-            **dict.fromkeys(map(type, lasting), placed),
-            **dict.fromkeys(beads.KINDS, _bead),
-            State: _state,
-            StateAt: _state,
-        }
-
-
-def _placed(places: Mapping[int, int], one: Any) -> Any:
-    place = places.get(id(one))
-    return one.__reduce_ex__(5) if place is None else (referred, (_LASTING, place))
+_BEAD, _STATE, _TEMPLATE = "bead", "state", "template"
 
 
 def _bead(bead: Bead) -> Any:
@@ -594,52 +580,42 @@ def _state(state: State | StateAt) -> Any:
     return referred, (_STATE, state.version)
 
 
+def _template(waits: TemplateWaits) -> Any:
+    return referred, (_TEMPLATE, waits.place)
+
+
+_REDUCERS: Final[dict[type, Reducer]] = {
+    **dict.fromkeys(beads.KINDS, _bead),
+    State: _state,
+    StateAt: _state,
+    TemplateWaits: _template,
+}
+"""Beads are written as their numbers, states as their versions, and what lasts by its place.
+
+What is of none of these classes is written without asking: a look at every value would double the work.
+"""
+
+_KIND_OF: Final = {kind: place for place, kind in enumerate(beads.KINDS)}
+
+
 class _Reader(pickle.Unpickler):
-    """The inverse of `_Writer`."""
+    """Reads what `Machine.saved` has written."""
 
     def __init__(
         self, file: BytesIO, machine: Machine, there: Mapping[int, Bead], state_at: Callable[[int], State]
     ) -> None:
         super().__init__(file)
-        self._found = partial(_found, there, machine.lasting(), state_at)
+        ways: dict[str, Callable[[int], Any]] = {
+            _BEAD: there.get,
+            _STATE: state_at,
+            _TEMPLATE: list(machine.templates()).__getitem__,
+            LASTING: machine.program.lasting.__getitem__,
+        }
+        self._found = partial(_found, ways)
 
     def find_class(self, module: str, name: str) -> Any:
         return self._found if name == referred.__name__ else super().find_class(module, name)
 
 
-def _found(
-    there: Mapping[int, Bead], lasting: Sequence[Any], state_at: Callable[[int], State], kind: str, number: int
-) -> Any:
-    if kind == _BEAD:
-        return there.get(number)
-    return lasting[number] if kind == _LASTING else state_at(number)
-
-
-def without_aggregates(c: Composite) -> Composite:
-    """The expression with the blocks that its ready-made aggregates stand for, each template a node of its own."""
-    match c:
-        case model.Template():
-            return replace(c)  # what is surely bound differs from place to place
-        case model.Sequence(left, right) | model.Without(left, right) | model.Either(left, right):
-            return replace(c, left=without_aggregates(left), right=without_aggregates(right))
-        case model.Whenever(model.Whenever() as of):  # the same, with fewer evaluations
-            return without_aggregates(of)
-        case model.Whenever(of):
-            return model.Whenever(without_aggregates(of))
-        case model.Block() | model.Aggregate():
-            block = expanded(c)
-            queues = tuple(replace(queue, of=without_aggregates(queue.of)) for queue in block.queues)
-            return replace(block, queues=queues)
-        case _:
-            return c
-
-
-def _reaches_back(c: Composite) -> bool:
-    """May an evaluation start at the time of what a block accepted, which may be long past?"""
-    match c:
-        case model.Sequence(left) if any(isinstance(part, model.Block | model.Aggregate) for part in parts_of(left)):
-            return True
-        case model.Whenever(of) if any(isinstance(part, model.Block | model.Aggregate) for part in parts_of(of)):
-            return True
-        case _:
-            return any(map(_reaches_back, model.inside(c)))
+def _found(ways: Mapping[str, Callable[[int], Any]], kind: str, number: int) -> Any:
+    return ways[kind](number)

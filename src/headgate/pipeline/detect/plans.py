@@ -11,9 +11,9 @@ from datetime import datetime
 
 from headgate.decide.composite import Environment, environment
 from headgate.decide.derived import may_hold
-from headgate.model.composite import Composite
 from headgate.model.rights import Subscription
 from headgate.model.types import Catalog
+from headgate.pipeline.detect.program import Program
 from headgate.pipeline.detect.routing import Routing, routing
 
 
@@ -24,7 +24,7 @@ class DetectionPlan:
     number: int
     first: int
     """The version that made it."""
-    composite: Composite
+    program: Program
     start: datetime
     env: Environment
     types: frozenset[str]
@@ -42,14 +42,15 @@ def planned(number: int, subscription: Subscription, catalog: Catalog) -> Detect
     types = frozenset(subscription.types)
     keyed = {type: key_type(catalog, type) for type in types}
     tables = {type: catalog.every[above].key for type, above in keyed.items() if above is not None}
+    program = Program(detection.composite, detection.bound)
     return DetectionPlan(
         number=number,
         first=subscription.first,
-        composite=detection.composite,
+        program=program,
         start=detection.start,
         env=environment(dict(detection.bound)),
         types=types,
-        routing=routing(detection.composite, detection.bound, tables),
+        routing=routing(program, tables),
         tables=tables,
         history=subscription.history,
         tells_held=detection.publishes is not None and may_hold(detection.composite),

@@ -114,7 +114,7 @@ class _Run:
         there = list(self.bucket.machines())
         if not there:
             of_sources = self.bucket.sources.view(self.plan.types)
-            there = [Machine(self.plan.composite, self.plan.start, self.plan.env, of_sources, self.plan.tables)]
+            there = [Machine(self.plan.program, self.plan.start, self.plan.env, of_sources, self.plan.tables)]
             there[0].offer(())
         return there
 

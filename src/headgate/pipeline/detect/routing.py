@@ -24,8 +24,8 @@ from headgate.model import composite as model
 from headgate.model.composite import Composite, Template
 from headgate.model.expressions import Variable
 from headgate.model.values import Value, micros
-from headgate.pipeline.detect.beads import TemplateWaits, compiled
-from headgate.pipeline.detect.machine import Machine, without_aggregates
+from headgate.pipeline.detect.machine import Machine
+from headgate.pipeline.detect.program import Program, TemplateWaits
 
 SHARDS: Final = 256
 """Of a detection whose events all go by one variable."""
@@ -57,19 +57,15 @@ class Routing:
         return self.shards > 1
 
 
-def routing(c: Composite, bound: Iterable[str], keys: Mapping[str, tuple[str, ...]]) -> Routing:
+def routing(program: Program, keys: Mapping[str, tuple[str, ...]]) -> Routing:
     """How a detection is cut; `keys` are those of the types that are keyed."""
-    waits: dict[int, TemplateWaits] = {}
-    c = without_aggregates(c)
-    given = frozenset(bound)
-    compiled(c, given, waits)
-    every = list(waits.values())
-    leading = _leading(c)
+    every = program.templates
+    leading = _leading(program.composite)
     best = Routing(1, tuple(dict.fromkeys(Route(one.template.type) for one in every)))
     if leading is None:
         return best
     fewest = len(every)
-    for name in sorted(set.intersection(*({n for n, _ in _variables(one)} for one in leading)) - given):
+    for name in sorted(set.intersection(*({n for n, _ in _variables(one)} for one in leading)) - program.bound):
         ways = [_route(one, name, leading, keys) for one in every]
         lost = sum(1 for way in ways if way.attribute is None)
         led = all(way.attribute for way, one in zip(ways, every, strict=True) if _is_among(one.template, leading))
@@ -82,11 +78,11 @@ def routing(c: Composite, bound: Iterable[str], keys: Mapping[str, tuple[str, ..
 def keep_to(machine: Machine, routing: Routing, shard: int) -> Machine:
     """Have a machine begin with the values of its own shard alone, whatever else it is shown."""
     ways = {route.attribute for route in routing.routes}
-    if len(ways) == 1 and None not in ways:  # what is shown to a shard is its own
+    if not routing.is_cut or (len(ways) == 1 and None not in ways):  # what is shown to a shard is its own
         return machine
     leading = _leading(machine.composite) or []
     for waits in machine.templates():
-        if routing.is_cut and _is_among(waits.template, leading):
+        if _is_among(waits.template, leading):
             attribute = next(a for n, a in _variables(waits.template) if n == routing.variable)
             waits.is_own = partial(_is_in_shard, attribute, routing.shards, shard)
     return machine

@@ -16,7 +16,7 @@ from itertools import chain
 from headgate.decide.composite import FOREVER, Environment, later
 from headgate.lang.composite import render_composite
 from headgate.model.values import moment
-from headgate.pipeline.detect.beads import Bead, BlockBead, TemplateBead, TimerBead, WithoutBead, sources
+from headgate.pipeline.detect.beads import Bead, BlockBead, TemplateBead, TimerBead, WithoutBead
 from headgate.pipeline.detect.machine import Machine
 from headgate.pipeline.detect.sources import SourcePromises
 from headgate.pipeline.log.promises import ALL_TYPES, OF_STREAM
@@ -86,7 +86,7 @@ def _waits(machine: Machine, bead: Bead) -> Iterator[BeadWait]:
             text = render_composite(bead.part)
             for signal, received in bead.waiting.items():
                 until = later(signal.time, bead.shift)
-                yield _held(machine, bead, text, until, sources(bead.part.right), signal.environment)
+                yield _held(machine, bead, text, until, machine.program.sources(bead.part.right), signal.environment)
                 if bead.part.delay is not None:
                     passed = later(received, timedelta(seconds=bead.part.delay))
                     yield BeadWait(text, bead.start, signal.environment, WaitsFor.CLOCK, passed)

@@ -34,6 +34,7 @@ from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.detect.bucket import Bucket, CertainSignal, ShardKey
 from headgate.pipeline.detect.machine import StateAt
 from headgate.pipeline.detect.plans import DetectionPlan, planned
+from headgate.pipeline.detect.segments import Segments
 from headgate.pipeline.detect.signals import HELD, REACHED, STOPS, SignalRow
 from headgate.pipeline.detect.sources import Arrival, SourcePromises, TypeTimes, of_append, of_promise, times_of
 from headgate.pipeline.detect.views import BUCKETS, arrived, bucket_of, routed
@@ -52,6 +53,9 @@ SHARDS_IN_MEMORY: Final = 20_000
 
 AHEAD: Final = 4
 """If one in so many shards of a bucket is wanted, all are read together."""
+
+BUCKET_KEYS: Final = (28, 9, 14, 3, 4, 6, 24, 13, 2, 22, 27, 7, 5, 0, 16, 21)
+"""What buckets are called in Spark's state: by the hash of these each of 2, 4, 8 or 16 tasks gets as many."""
 
 _LOGGED: Final = (
     "stream string, first bigint, last bigint, version bigint, time bigint, number bigint, horizon bigint, "
@@ -283,6 +287,8 @@ class KnownDetections:
             catalog = self.state(through).types
             for mine, subscription in self.ledger.detections(self._version, through).opened:
                 self._plans[mine] = planned(mine, subscription, catalog)
+            if not self._version:
+                gc.freeze()  # what is known of detections lasts, and is not looked through for circles again and again
             self._version = through
         return self._plans[number]
 
@@ -320,9 +326,10 @@ _known: dict[str, KnownDetections] = {}
 
 
 def know(directory: str) -> KnownDetections:
-    """What this worker knows of a domain."""
+    """What this worker knows of a domain; of two at most, for to read thousands of detections takes seconds."""
     if directory not in _known:
-        _known.clear()
+        while len(_known) > 1:
+            del _known[next(iter(_known))]
         _known[directory] = KnownDetections(Paths(Path(directory)))
     return _known[directory]
 
@@ -339,10 +346,11 @@ def router(directory: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
             for appends, window in portions(rows):
                 if appends[0].stream == "":
                     blob = pickle.dumps(_facts(known, appends[0].blob, window), protocol=5)
-                    yield _rows((bucket, True, blob) for bucket in range(BUCKETS))
+                    yield _rows((key, True, blob) for key in BUCKET_KEYS)
                 else:
                     strike(str(Paths(Path(directory)).fault), "detect-decide")
-                    yield _rows((bucket, False, blob) for bucket, blob in _route(known, appends, window))
+                    routes = _route(known, appends, window)
+                    yield _rows((BUCKET_KEYS[bucket], False, blob) for bucket, blob in routes)
 
     return run
 
@@ -373,35 +381,44 @@ def _route(known: KnownDetections, appends: list[LogBatch], window: DecisionWind
 # -- state ------------------------------------------------------------------------------------------------------
 
 
-class _Shards:
-    """The shards of one bucket in Spark's state."""
+class _SegmentState:
+    """The segments of one bucket in Spark's state."""
 
     def __init__(self, state: Any) -> None:
         self._state = state
-        self._ahead: dict[ShardKey, bytes] = {}
+        self._ahead: dict[int, bytes] = {}
 
     def read_ahead(self) -> None:
         """Read all of them together: to ask Spark for one is a round trip."""
-        self._ahead = {(int(key[0]), int(key[1])): bytes(held[0]) for key, held in self._state.iterator()}
+        self._ahead = {int(key[0]): bytes(held[0]) for key, held in self._state.iterator()}
 
-    def get(self, key: ShardKey) -> bytes | None:
-        ahead = self._ahead.pop(key, None)
+    def get(self, segment: int) -> bytes | None:
+        ahead = self._ahead.pop(segment, None)
         if ahead is not None:
             return ahead
-        held = self._state.getValue(key)
+        held = self._state.getValue((segment,))
         return None if held is None else bytes(held[0])
 
-    def put(self, key: ShardKey, saved: bytes) -> None:
-        self._ahead.pop(key, None)
-        self._state.updateValue(key, (saved,))
+    def put(self, segment: int, saved: bytes) -> None:
+        self._ahead.pop(segment, None)
+        self._state.updateValue((segment,), (saved,))
 
-    def remove(self, key: ShardKey) -> None:
-        self._ahead.pop(key, None)
-        self._state.removeKey(key)
+    def remove(self, segment: int) -> None:
+        self._ahead.pop(segment, None)
+        self._state.removeKey((segment,))
 
 
-_kept: OrderedDict[tuple[str, int], tuple[int, Bucket]] = OrderedDict()
-"""Buckets of this worker as a micro-batch left them, by the state they are of, with how often that had changed."""
+class _KeptBucket(NamedTuple):
+    """A bucket as a micro-batch left it."""
+
+    changes: int
+    """How often its state had changed."""
+    bucket: Bucket
+    segments: Segments
+
+
+_kept: OrderedDict[tuple[str, int], _KeptBucket] = OrderedDict()
+"""Buckets of this worker, by the state they are of."""
 
 
 @contextmanager
@@ -421,9 +438,9 @@ class BeadProcessor(StatefulProcessor):
         self.directory = directory
 
     def init(self, handle: Any) -> None:
-        """The state of a bucket: what it remembers, and its shards apart."""
+        """The state of a bucket: what it remembers, and its shards apart, many small ones in a segment."""
         self._bucket = handle.getValueState("bucket", "id string, changes bigint, saved binary")
-        self._shards = handle.getMapState("shards", "detection bigint, shard bigint", "saved binary")
+        self._segments = handle.getMapState("segments", "segment bigint", "saved binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Row]:  # noqa: N802, N803, ARG002
         """Everything of one micro-batch for one bucket."""
@@ -437,13 +454,15 @@ class BeadProcessor(StatefulProcessor):
             else:
                 blobs.append(bytes(row["blob"]))
         assert told is not None, "a micro-batch without its records"
-        mine = int(key[0])
+        mine = BUCKET_KEYS.index(int(key[0]))
         strike(str(Paths(Path(self.directory)).fault), "detect-run")
         with _uncollected():
             for blob in blobs:
                 for number, some in arrived(blob, known.state_at):
                     new.setdefault(number, []).extend(some)
-            state, changes, bucket = self._restored(mine, known, {key for some in new.values() for key, _ in some})
+            state, (changes, bucket, segments) = self._restored(
+                mine, known, {key for some in new.values() for key, _ in some}
+            )
             for signal in self._run(bucket, mine, known, told, new):
                 row = SignalRow(signal.detection, signal.time, signal.environment, signal.contributors).written
                 yield Row(
@@ -457,9 +476,11 @@ class BeadProcessor(StatefulProcessor):
                         number=0, promise=0, subscription=number, time=micros(time), data="", contributors="[]",
                         hour=0, code=HELD, report="",
                     )  # fmt: skip
+            segments.write()
             self._bucket.update((state, changes + 1, bucket.saved()))
-        _kept[state, mine] = changes + 1, bucket
-        bucket.forget(SHARDS_IN_MEMORY // BUCKETS)
+        _kept[state, mine] = _KeptBucket(changes + 1, bucket, segments)
+        if bucket.forget(SHARDS_IN_MEMORY // BUCKETS):
+            segments.forget()
         while len(_kept) > 4 * BUCKETS:
             _kept.popitem(last=False)
         if mine == 0:
@@ -504,21 +525,22 @@ class BeadProcessor(StatefulProcessor):
         """Does a detection begin in this bucket?"""
         return plan.routing.is_cut or bucket_of(plan.number, 0) == mine
 
-    def _restored(self, mine: int, known: KnownDetections, wanted: set[ShardKey]) -> tuple[str, int, Bucket]:
+    def _restored(self, mine: int, known: KnownDetections, wanted: set[ShardKey]) -> tuple[str, _KeptBucket]:
+        """The bucket as the last micro-batch left it, under the name of its state."""
         saved = self._bucket.get()
-        shards = _Shards(self._shards)
-        if saved is None:
-            return uuid4().hex, 0, Bucket(SourcePromises(), shards, known.plan_of, known.state_at)
-        state, changes, held = saved
+        store = _SegmentState(self._segments)
+        state, changes, held = (uuid4().hex, 0, None) if saved is None else saved
         kept = _kept.pop((state, mine), None)  # once: what is done to it now may not be kept
-        if kept is not None and kept[0] == changes:
-            kept[1].keep_in(shards)
-            return state, changes, kept[1]
-        bucket = Bucket(SourcePromises(), shards, known.plan_of, known.state_at)
-        bucket.restore(bytes(held))
-        if len(wanted) * AHEAD > bucket.shards:
-            shards.read_ahead()
-        return state, changes, bucket
+        if kept is not None and kept.changes == changes:
+            kept.segments.move(store)
+            return state, kept
+        segments = Segments(store)
+        bucket = Bucket(SourcePromises(), segments, known.plan_of, known.state_at)
+        if held is not None:
+            bucket.restore(bytes(held))
+            if len(wanted) * AHEAD > bucket.shards:
+                store.read_ahead()
+        return state, _KeptBucket(changes, bucket, segments)
 
     def close(self) -> None:
         """Nothing is held open."""
