@@ -34,7 +34,7 @@ from headgate.client.gateways import (
     Trouble,
 )
 from headgate.client.wallet import Wallet
-from headgate.model.errors import BadDefinition, ConnectDenied, HeadgateError, NotFound
+from headgate.model.errors import BadDefinition, ConnectDenied, HeadgateError, NotFound, TypeMismatch
 from headgate.model.values import brief
 from headgate.protocol import messages as wire
 from headgate.trust.keys import PrivateKey
@@ -144,9 +144,14 @@ class ClientSession:
         wait: float = 0.0,
     ) -> Reply:
         """A request and its answer. All of the path but its first part is quoted; what is None is not sent."""
-        url = "/".join((path[0], *(quote(part, safe="") for part in path[1:])))
-        if body is not None:
-            content = wire.encode({name: value for name, value in body.items() if value is not None})
+        try:
+            url = "/".join((path[0], *(quote(part, safe="") for part in path[1:])))
+            if body is not None:
+                content = wire.encode({name: value for name, value in body.items() if value is not None})
+        except UnicodeEncodeError:
+            raise TypeMismatch(
+                "a text has half a character in it", remedy="send Unicode without lone surrogates"
+            ) from None
         tries = Tries(self.patience, self.timing)
         tried: list[str] = []
         renewed = False

@@ -244,6 +244,9 @@ class Deriver:
         if _is_report(signal) or one.detection.adds is None:
             return
         row = derived_row(one.detection.adds, dict(signal.row.environment))
+        self._known.refresh()
+        if row.row in self._known.state.relations.get(row.relation, ()):
+            return  # it is there: nothing would change
         batch = Batch(self._known.state.administrator, (row,), f"{_NOTE}{self._id(signal)}")
         try:
             self._domain.commit(batch)

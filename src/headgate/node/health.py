@@ -29,7 +29,9 @@ from typing import Any, Final, Self, get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
+from headgate.decide.derived import DERIVED
 from headgate.model.errors import NotFound, RoleFailure
+from headgate.model.state import State
 from headgate.model.types import Catalog
 from headgate.model.values import micros
 from headgate.node.derived_progress import refused_signals
@@ -256,6 +258,26 @@ def horizon_lags(promised: Promised, types: Catalog, now: datetime) -> list[Hori
             who, horizon = min(promised.sources(stream, name, types.times(name)), key=itemgetter(1, 0))
             lags.append(HorizonLag(stream, name, behind(horizon), who))
     return lags
+
+
+def waits_for(lag: HorizonLag, lags: Iterable[HorizonLag], state: State) -> HorizonLag | None:
+    """The source that holds back what detections publish; None if it is no such event that is held back."""
+    if lag.stream != DERIVED or not lag.publisher:
+        return None
+    others = [one for one in lags if one.stream != DERIVED]
+    seen, left = set[str](), [lag.type]
+    for type in left:
+        for one in state.subscriptions.values():
+            if one.detection is not None and one.detection.publishes == type:
+                fresh = [name for name in one.types if name not in seen]
+                seen.update(fresh)
+                left += fresh
+    mine = [one for one in others if one.type == ALL_TYPES or any(_is_kin(state.types, one.type, a) for a in seen)]
+    return max(mine, key=lambda one: (one.seconds, one.type != ALL_TYPES), default=None)
+
+
+def _is_kin(types: Catalog, name: str, other: str) -> bool:
+    return name in types and other in types and types.is_a(name, other)
 
 
 def _size(path: Path) -> int:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from headgate.cli.main import app
 from headgate.client import Client, Detection, Signal, SubscriptionEnded, aio, connect
 from headgate.model.changes import AddRule
-from headgate.model.errors import AlreadyExists, BadExpression, NotFound
+from headgate.model.errors import AlreadyExists, BadExpression, NotFound, TypeMismatch
 from headgate.model.rights import Action, Rule
 from strategies.serving import Served, eventually, serving
 
@@ -43,6 +43,12 @@ def bound(detection: Detection, count: int) -> list[Any]:
     found = [detection.next(timeout=30) for _ in range(count)]
     assert all(isinstance(one, Signal) for one in found)
     return [dict(one.bindings) for one in found if one is not None]
+
+
+@pytest.mark.parametrize("half", [{"id": "\ud800"}, {"id": "half", "bind": {"i": "\ud800"}}])
+def test_half_a_character_is_refused_with_a_code(client: Client, half: dict[str, Any]) -> None:
+    with pytest.raises(TypeMismatch, match="half a character"):
+        client.detect(BOTH, **half)
 
 
 def test_signals_are_read_and_acknowledged(client: Client, shop: Served) -> None:

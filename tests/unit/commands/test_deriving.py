@@ -28,7 +28,7 @@ from headgate.model.types import CONTRIBUTORS, DECLASSIFIED, SIGNAL, EventType, 
 from headgate.model.values import Kind, micros, moment
 from headgate.node.derived_progress import DerivedProgress, derived_through, refused_signals
 from headgate.node.domain import Domain, Follower
-from headgate.node.health import HealthWatch
+from headgate.node.health import HealthWatch, horizon_lags, waits_for
 from headgate.pipeline.detect.signals import SIGNALS, SignalRow, stored_signals
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.log.promises import Promised
@@ -147,6 +147,36 @@ def test_what_is_cut_off_anywhere_is_done_once(domain: Domain, open_deriver: Ope
     else:
         assert domain.ledger.state().relations["failed"] == {(f"v{at}",) for at in range(1, 5)}
     assert domain.ledger.version == before + (4 if adds else 0)  # a version for each row, and no more
+
+
+def test_a_row_that_is_there_makes_no_version(domain: Domain, open_deriver: Open) -> None:
+    number = detect(domain, adds="failed(x)")
+    deriver, before = open_deriver(), domain.ledger.version
+    for at in (1, 1, 2):
+        write_signals(domain, [SignalRow(number, NOON + domain.ledger.version * SECOND, (("x", f"v{at}"),))])
+        deriver.round()
+    assert domain.ledger.version == before + 2
+    domain.commit(Batch(ADMINISTRATOR, (c.RemoveRow("failed", ("v1",)),)))
+    write_signals(domain, [signal(number, 1)])
+    deriver.round()
+    assert domain.ledger.state().relations["failed"] == {("v1",), ("v2",)}
+    assert not refused_signals(domain.paths.directory)
+
+
+def test_what_detections_publish_is_held_back_by_what_they_look_at(domain: Domain, clock: Hands) -> None:
+    LocalPublisher(domain).hold("main")
+    domain.log.promise_stream("main", micros(NOON), micros(NOON))
+    detect(domain)
+    domain.log.promise("main", "bob", {"t.A": STATED}, micros(NOON), micros(NOON))
+    clock.now = NOON + 60 * SECOND
+    domain.log.promise_stream("main", micros(clock.now), micros(clock.now))
+    state = domain.ledger.state()
+    lags = horizon_lags(domain.log.horizons(), state.types, NOON + 60 * SECOND)
+    (mine,) = [one for one in lags if (one.stream, one.publisher) == (DERIVED, "svc")]
+    cause = waits_for(mine, lags, state)
+    assert cause is not None
+    assert (cause.stream, cause.type, cause.publisher) == ("main", "t.A", "bob")
+    assert all(waits_for(one, lags, state) is None for one in lags if one is not mine)
 
 
 def test_the_note_of_somebody_else_stands_for_no_row(domain: Domain, open_deriver: Open) -> None:

@@ -38,7 +38,7 @@ from headgate.node.config import NODE, Config, Files
 from headgate.node.cursors import Cursors
 from headgate.node.derived_progress import refused_signals
 from headgate.node.domain import utc_now
-from headgate.node.health import LOW_BYTES, NO_BYTES, STALL_SECONDS, HealthWatch, HorizonLag, horizon_lags
+from headgate.node.health import LOW_BYTES, NO_BYTES, STALL_SECONDS, HealthWatch, HorizonLag, horizon_lags, waits_for
 from headgate.node.processes import held_by, listen
 from headgate.node.statement_register import coordinator_of, is_vouched, own_statements
 from headgate.node.topology import PID
@@ -272,7 +272,7 @@ def _data(files: Files, now: datetime) -> Iterator[Check]:
         yield Check("ledger", "ok", f"version {state.version}, every row as it was written")
     except HeadgateError as error:
         yield _failed("ledger", error)
-    yield from _guarded("log and deliveries", _files(files, paths, now, Catalog() if state is None else state.types))
+    yield from _guarded("log and deliveries", _files(files, paths, now, state))
     if (files.data / Cursors.FILE).exists():
         yield from _attempt("cursors", lambda: Cursors(files.data / Cursors.FILE).close(), "can be read")
     if newest is not None and newest > now:
@@ -293,7 +293,7 @@ def _data(files: Files, now: datetime) -> Iterator[Check]:
         yield Check("keys of principals", "ok", f"{len(state.keys)}")
 
 
-def _files(files: Files, paths: Paths, now: datetime, types: Catalog) -> Iterator[Check]:
+def _files(files: Files, paths: Paths, now: datetime, state: State | None) -> Iterator[Check]:
     with closing(HealthWatch.open(files.data)) as watch:
         facts = watch.look(now)
         size = f"{facts.log_bytes >> 20} and {facts.deliveries_bytes >> 20} MB"
@@ -314,7 +314,8 @@ def _files(files: Files, paths: Paths, now: datetime, types: Catalog) -> Iterato
             last, count = refused[0], sum(one.count for one in refused)
             text = f"{count} signals made no event or row; the last of `{last.subscription}`: {last.message}"
             yield Check("derived events", "warn", text, "give its publisher the right, or end the detection")
-        yield _horizons(horizon_lags(watch.promised(), types, now), detections=facts.detections)
+        types = Catalog() if state is None else state.types
+        yield _horizons(horizon_lags(watch.promised(), types, now), state, detections=facts.detections)
         if facts.decided_version and not paths.checkpoint.is_dir():
             yield Check("checkpoint", "warn", "there is none", "the pipeline decides everything again; wait for it")
         else:
@@ -337,18 +338,25 @@ def _remarks(paths: Paths, remarks: Sequence[Remark]) -> Iterator[Check]:
             yield Check(f"detection {names[remark.subscription]}", "warn", told_remark(remark), remedy)
 
 
-def _horizons(lags: Sequence[HorizonLag], *, detections: int) -> Check:
-    """Which source holds back which type."""
+def _horizons(lags: Sequence[HorizonLag], state: State | None, *, detections: int) -> Check:
+    """Which source holds back which type; what detections publish is held back by what they look at."""
     words = []
+    causes = {lag: None if state is None else waits_for(lag, lags, state) for lag in lags}
     for lag in sorted(lags, key=lambda one: -one.seconds)[:_SHOWN]:
-        what = "all types" if lag.type == ALL_TYPES else f"`{lag.type}`"
-        who = f"`{lag.publisher}` in {lag.stream}" if lag.publisher else f"{lag.stream} itself"
-        words.append(f"{what} by {who}, {lag.seconds:.0f} s behind the clock")
-    late = bool(detections) and any(lag.seconds > STALL_SECONDS for lag in lags)
+        cause = causes[lag]
+        held = "" if cause is None else f", which waits for {_source(cause)}"
+        words.append(f"{_source(lag)}, {lag.seconds:.0f} s behind the clock{held}")
+    late = bool(detections) and any(lag.seconds > STALL_SECONDS for lag in lags if causes[lag] is None)
     remedy = (
         "whoever publishes it sends heartbeats; `headgate heartbeat --for NAME` releases what one that is gone holds"
     )
     return _warn_if(late, "horizons", "; ".join(words) or "nothing is promised yet", remedy)
+
+
+def _source(lag: HorizonLag) -> str:
+    """Who promises of what."""
+    what = "all types" if lag.type == ALL_TYPES else f"`{lag.type}`"
+    return f"{what} by `{lag.publisher}` in {lag.stream}" if lag.publisher else f"{what} by {lag.stream} itself"
 
 
 def _policy(files: Files, state: State) -> Iterator[Check]:

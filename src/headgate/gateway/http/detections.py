@@ -18,6 +18,7 @@ from headgate.commands import detections as explaining
 from headgate.commands import subscriptions as subscribing
 from headgate.commands.deriving import begin_publishing
 from headgate.commands.subscriptions import ledger_id, local_id
+from headgate.decide.apply import apply
 from headgate.decide.composite_check import resolve
 from headgate.decide.derived import may_promise
 from headgate.gateway.http.handlers import begin_of, lost_history, own_subscription, told_begin
@@ -25,6 +26,7 @@ from headgate.gateway.http.operations import Call, Operation, answer
 from headgate.gateway.http.rendering import as_json
 from headgate.lang import render_condition
 from headgate.lang.render import render_free
+from headgate.model.changes import Batch, Subscribe
 from headgate.model.errors import GovernDenied, HeadgateError, NotFound, TooBusy
 from headgate.model.limits import MAX_REPLAYED
 from headgate.model.rights import Detection, Subscription
@@ -144,6 +146,8 @@ def _beginning(call: Call, wanted: Subscription) -> Subscription:
     assert detection is not None
     if detection.publishes is None or gateway.follower.subscription(wanted.id) is not None:
         return wanted
+    # Whoever would be refused does not join: from there on, what it might publish is waited for.
+    apply(gateway.follower.state, Batch(call.principal, (Subscribe(wanted),)))
     joined = begin_publishing(
         gateway.domain,
         gateway.deriving.writer.log,

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from headgate.commands.subscriptions import ledger_id
+from headgate.decide.derived import DERIVED
 from headgate.model.changes import AddRule, DeclareRelation, DeclareType, SetKey
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
@@ -32,6 +33,7 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
             DeclareType(EventType(LARGE, "anna", {"item": Kind.STRING}, times=STATED)),
             DeclareType(EventType(SUM, "anna", {"total": Kind.FLOAT}, times=STATED)),
             AddRule(Rule("large", "anna", frozenset({Action.PUBLISH}), LARGE)),
+            AddRule(Rule("sums", "anna", frozenset({Action.PUBLISH}), SUM)),
         )
         yield made
 
@@ -86,6 +88,7 @@ def test_the_administrator_lets_a_detection_of_anothers_views_add_rows(shop: Ser
         ("bob", {"publishes": LARGE}, "publish-denied", None),
         ("anna", {"publishes": LARGE, "expression": "$Sale(*, a)"}, "bad-definition", f"attribute `item` of `{LARGE}`"),
         ("anna", {"publishes": LARGE, "adds": "buyers(item)"}, "bad-definition", "adds"),
+        ("anna", {"publishes": SUM}, "bad-definition", f"attribute `total` of `{SUM}`"),
         ("anna", {"adds": "buyers(item)"}, "govern-denied", None),
         ("root", {"adds": "sellers(item)", "for": "anna"}, "unknown-name", "adds"),
         ("root", {"adds": "buyers(other)", "for": "anna"}, "bad-definition", "value 1 of `buyers`"),
@@ -104,6 +107,7 @@ def test_what_cannot_be_derived_is_refused_with_a_code_and_a_place(
     _, told = put(shop, who, "bad", **{"expression": "$Sale(item, a)", **body})
     assert (told["code"], told.get("place")) == (code, place), told
     assert shop.domain.ledger.state().subscriptions == before
+    assert (DERIVED, SUM) not in shop.domain.log.horizons().joined, "nobody joins who is refused"
 
 
 def test_a_detection_begins_at_a_reservation_or_a_version(shop: Served) -> None:
