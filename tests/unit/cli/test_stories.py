@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from headgate.cli.stories import STORIES, file_of
-from headgate.cli.stories.stage import HIDDEN, NOTHING, WAITING
+from headgate.cli.stories.stage import HIDDEN, NOTHING, WAITING, looking
 from headgate.node.domain import Domain
 from headgate.pipeline.deliveries import Delivered
 from headgate.scenario.format.file import load
@@ -141,3 +141,15 @@ def test_no_move_is_told_before_it_is_certain(play: Play) -> None:
     moves = sorted(one.arrival for one in rehearsal.certain["moved"])
     assert len(moves) == 4
     assert moves[0] > (appended["s9"], 0)  # what the company tells last, and then promises
+
+
+def test_what_comes_between_the_last_look_and_the_end_is_seen() -> None:
+    come, seen = ["first"], list[list[str]]()
+
+    def is_over() -> bool:
+        come.append("later")  # as by a query that runs beside
+        return len(come) > 2
+
+    waited = sum(1 for _ in looking(lambda: seen.append(list(come)), is_over))
+    assert waited == 1
+    assert seen[-1] == come

@@ -148,6 +148,15 @@ class StoryWorld(DomainStage):
         return [] if self.detections is None else self.detections.derive()
 
 
+def looking(look: Callable[[], None], is_over: Callable[[], bool]) -> Iterator[None]:
+    """Look again and again until something is over, and then once more: at what came between looking and asking."""
+    look()
+    while not is_over():
+        yield
+        look()
+    look()
+
+
 class Stage:
     """One performance of a story. What comes before its first `say` has happened when the stage is there."""
 
@@ -198,13 +207,15 @@ class Stage:
 
         def watch(until: Event | float, say: str) -> None:
             """Show what arrives, until an event and all before it are decided, or a time has come."""
-            while True:
+
+            def look() -> None:
                 self._look()
                 show(self.board, say)
-                if self._is_decided() if isinstance(until, Event) else time.monotonic() >= until:
-                    self._look()  # what came between looking and asking
-                    show(self.board, say)
-                    return
+
+            def is_over() -> bool:
+                return self._is_decided() if isinstance(until, Event) else time.monotonic() >= until
+
+            for _ in looking(look, is_over):
                 if (ended := next((one for one in queries if not one.isActive), None)) is not None:
                     failure = describe(ended.exception() or RuntimeError("it gives no reason"))
                     raise EngineFailed(f"the streaming query stopped: {failure.cause}", trace=failure.trace)
