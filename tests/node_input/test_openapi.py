@@ -6,7 +6,6 @@ node. `HEADGATE_EXAMPLES` asks for more requests of each operation.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,8 +32,9 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.protocol import messages as wire
+from strategies.running import many
 
-EXAMPLES = int(os.environ.get("HEADGATE_EXAMPLES", "20"))
+EXAMPLES = many(10, soak=40)
 """Requests of each operation by each principal."""
 
 ENDS_THE_SESSION = "disconnect"
@@ -126,6 +126,7 @@ EXPECTED = {
 """The statuses that each principal must have got at the end."""
 
 
+@pytest.mark.soak
 def test_every_operation_answers_as_it_is_described(node: Alone) -> None:
     tokens = {principal: node.token(principal) for principal in EXPECTED}
     with node.http(tokens["anna"]) as http:
