@@ -561,8 +561,9 @@ class DecideStage(LocalStage):
             try:
                 if isinstance(what, AddRow):
                     before = self.state()
-                    self.commit(Batch(before.administrator, (what,)))
-                    self._audit_turns(before)
+                    if what.row not in before.relations.get(what.relation, ()):
+                        self.commit(Batch(before.administrator, (what,)))
+                        self._audit_turns(before)
                     derived.append(DerivedOutcome(id))
                     continue
                 draft = replace(what, id=id)
