@@ -9,7 +9,7 @@ offsets, planning, deciding, writing deliveries and committing. The delivery sto
 log, deciding and masking; what the latencies are over that is stated too.
 
 Then the same for the signals of a detection, `$T(...)`, which are certain as soon as their event is stored, over the
-pipeline's batch time while the detection query runs beside it.
+batch time of the detection query; that of the deliveries, which runs beside it, is stated too.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from headgate.model.changes import AddRule, DeclarePrincipal, SetKey
 from headgate.model.rights import Action, Rule
 from headgate.model.state import ADMINISTRATOR
 from headgate.model.values import EPOCH
-from headgate.pipeline.deliveries import DeliveryStore
+from headgate.pipeline.deliveries import BatchStats, DeliveryStore
 from headgate.trust.keys import PrivateKey
 
 SUBSCRIPTIONS = 10_000
@@ -189,18 +189,35 @@ def _measure(
     for process in processes:
         process.join(WAIT_SECONDS)
     found = {id: (at, got[id] - at) for id, at in sent.items() if at >= begin}
-    what = f"certain to received at {rate:,} signals/s" if detects else f"publish to received at {rate:,} events/s"
-    return _report(node, what, begin, found, shortest)
+    if not detects:
+        return _report(f"publish to received at {rate:,} events/s", begin, found, _stats(node, begin), shortest)
+    beside = _between(_stats(node, begin))
+    what = f"certain to received at {rate:,} signals/s"
+    batch = _report(what, begin, found, _stats(node, begin, "signals.db"), shortest)
+    report(f"{what}: a batch of deliveries beside it, ms", beside, None, "lower")
+    return batch
 
 
-def _report(node: Node, what: str, begin: float, found: dict[str, tuple[float, float]], shortest: float) -> float:
-    """The latencies over the batch time, with the spread over the parts of the measured time."""
-    store = DeliveryStore.open(node.files.data / "deliveries.db", read_only=True)
-    stats = [one for one in store.stats() if one.at >= begin * 1e6 and one.events]
+def _stats(node: Node, begin: float, file: str = "deliveries.db") -> list[BatchStats]:
+    """The micro-batches since then in which something came."""
+    store = DeliveryStore.open(node.files.data / file, read_only=True)
+    stats = [one for one in store.stats() if one.at >= begin * 1e6 and (one.events or one.deliveries)]
     store.close()
+    return stats
+
+
+def _between(stats: list[BatchStats]) -> float:
+    """Milliseconds from one micro-batch to the next."""
+    return float(np.median(np.diff([one.at for one in stats]))) / 1000
+
+
+def _report(
+    what: str, begin: float, found: dict[str, tuple[float, float]], stats: list[BatchStats], shortest: float
+) -> float:
+    """The latencies over the batch time, with the spread over the parts of the measured time."""
     deciding = statistics.median(one.milliseconds for one in stats)
     # Where few events come there may be pauses, which are no part of a batch.
-    batch = min(shortest, float(np.median(np.diff([one.at for one in stats]))) / 1000)
+    batch = min(shortest, _between(stats))
     parts: list[list[float]] = [[] for _ in range(ROUNDS)]
     for at, waited in found.values():
         parts[min(int((at - begin) / MEASURED * ROUNDS), ROUNDS - 1)].append(waited * 1000)
