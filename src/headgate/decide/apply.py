@@ -17,8 +17,8 @@ from typing import Any, Final, assert_never
 from headgate.authority.statement_state import LONG_AGO, StatementState
 from headgate.decide.check import Scope, check, check_author, check_new_names, check_requirement, check_role
 from headgate.decide.check import named as named_in
-from headgate.decide.composite_check import check_used, resolve
-from headgate.decide.derived import check_derived, wanted_names
+from headgate.decide.composite_check import resolve
+from headgate.decide.derived import check_derived
 from headgate.decide.event_policy import POLICY_RULE_IDS, settle_policy, settle_representative
 from headgate.decide.normal import bind, clauses
 from headgate.decide.publish import may_publish, no_right
@@ -683,7 +683,6 @@ class _Work:
         state = self._freeze()
         found = resolve(detection.composite, state, bound)
         check_derived(one, detection, found, state, self.author)
-        check_used(detection.composite, bound, wanted_names(detection, state.types))
         return replace(detection, composite=found.composite, bound=bound)
 
     def _check_counted(self, id: str, principal: str) -> None:

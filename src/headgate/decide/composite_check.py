@@ -9,8 +9,8 @@ Numbers and text beside a time are times. What can never signal, or may grow wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final, NoReturn, assert_never
 
@@ -56,35 +56,6 @@ def resolve(c: Composite, state: State, bound: Mapping[str, Value] | None = None
     made, sure = check.resolve(c, frozenset(bound or ()))
     never, said = warnings(made, state.types, check.kinds, bound, start)
     return Resolved(made, check.kinds, said, frozenset(sure), never)
-
-
-def check_used(c: Composite, bound: Iterable[str], wanted: Iterable[str]) -> None:
-    """Refuse names that are bound and stand nowhere, neither in the expression nor in what is made of its signals."""
-    used = {*_named(c), *wanted}
-    unused = sorted(set(bound) - used)
-    if unused:
-        there = ", ".join(f"`{brief(name)}`" for name in sorted(used)) or "none"
-        raise BadExpression(
-            f"`{brief(unused[0])}` is bound and stands nowhere in the expression",
-            place=f"bind `{brief(unused[0])}`",
-            remedy=f"leave it out; the expression has the variables {there}",
-        )
-
-
-def _named(one: object) -> Iterator[str]:
-    """The variables in an expression, or in part of one."""
-    if isinstance(one, Variable):
-        yield one.name
-    elif isinstance(one, tuple):
-        for part in one:
-            yield from _named(part)
-    elif is_dataclass(one):
-        if isinstance(one, model.Aggregate | model.Block):
-            yield from one.by
-        if isinstance(one, model.Aggregate) and one.value is not None:
-            yield one.value
-        for part in fields(one):
-            yield from _named(getattr(one, part.name))
 
 
 def conform_bound(c: Composite, state: State, bound: Mapping[str, Value]) -> Mapping[str, Value]:

@@ -97,14 +97,6 @@ def _check_added(row: Related, found: Resolved, state: State, author: str) -> No
             raise BadDefinition("a row has values of variables, and constants", place=place)
 
 
-def wanted_names(detection: Detection, types: Catalog) -> tuple[str, ...]:
-    """The variables that are wanted of its signals: those that are published, or added."""
-    if detection.publishes is not None:
-        return tuple(types.attributes(detection.publishes))
-    row = detection.adds
-    return () if row is None else tuple(one.name for one in row.args if isinstance(one, Variable))
-
-
 # -- loops ------------------------------------------------------------------------------------------------------
 
 
