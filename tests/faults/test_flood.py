@@ -140,11 +140,10 @@ def test_ten_thousand_half_open_connections_are_closed_in_time_and_others_served
 
 
 def turned_away(node: Alone) -> float:
-    """How many strangers the gateway says it has turned away, or sent away because they said nothing."""
+    """How many strangers the gateway says it has turned away, or sent away because they said nothing; at first none."""
     with node.http(node.metrics_token) as http:
         lines = http.get("/metrics").text.splitlines()
     said = [line for line in lines if 'reason="strangers"' in line or 'reason="silent"' in line]
-    assert said
     return sum(float(line.split()[-1]) for line in said)
 
 
