@@ -39,7 +39,10 @@ def policy(made: Alone) -> list[Change]:
 @pytest.fixture(scope="session")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Alone]:
     with alone(tmp_path_factory.mktemp("input") / "domain", policy) as made:
-        paces = {"limits__versions_per_minute": "100000", "limits__refused_per_minute": "10GB"}  # a fast machine asks more
+        paces = {
+            "limits__versions_per_minute": "100000",
+            "limits__refused_per_minute": "10GB",
+        }  # a fast machine asks more
         made.start(subscribe__wait="500ms", roles__requests="100000", **paces)
         with made.deciding():
             yield made

@@ -231,6 +231,8 @@ class DetectionChanges:
 
 def detection_changes(connection: Connection, after: int, through: int) -> DetectionChanges:
     """The detections that began and ended in `(after, through]`, with their numbers among all subscriptions."""
+    if after >= through:  # to number all subscriptions takes a while
+        return DetectionChanges([], [])
     table = SUBSCRIPTIONS.table
     order = table.c.from_version, table.c.row
     numbered = select(table, (func.row_number().over(order_by=order) - 1).label("place")).subquery()

@@ -23,7 +23,7 @@ from headgate.model.types import Catalog
 from headgate.model.values import Kind, moment
 from headgate.pipeline.detect.bucket import ShardKey
 from headgate.pipeline.detect.plans import DetectionPlan, key_type
-from headgate.pipeline.detect.routing import shards_of
+from headgate.pipeline.detect.routing import SHARDS, shards_of
 from headgate.pipeline.index.index import Types
 from headgate.pipeline.log.codec import EventBatch, Ints, LogBatch, Words, from_blob, to_blob, whole
 from headgate.pipeline.match import Matches
@@ -68,15 +68,15 @@ def routed(
 
 def _shards(events: EventBatch, matches: Matches, types: Types, plan_of: PlanOf) -> tuple[Ints, Ints]:
     """Pairs of a match and a shard that it goes to, in the order of matches."""
-    order = np.argsort(matches.subscriptions, kind="stable")
-    numbers, begins = np.unique(matches.subscriptions[order], return_index=True)
-    found: list[tuple[Ints, Ints]] = []
-    for number, begin, end in zip(numbers.tolist(), begins, [*begins[1:], len(order)], strict=True):
-        mine = order[begin:end]
-        plan = plan_of(number)
-        if not plan.routing.is_cut:
-            found.append((mine, np.zeros(len(mine), np.int64)))
-            continue
+    numbers, of = np.unique(matches.subscriptions, return_inverse=True)
+    plans = [plan_of(number) for number in numbers.tolist()]
+    is_cut = np.array([plan.routing.is_cut for plan in plans], np.bool_)
+    whole_ones = np.flatnonzero(~is_cut[of])
+    found: list[tuple[Ints, Ints]] = [(whole_ones, np.zeros(len(whole_ones), np.int64))]
+    order = np.argsort(of, kind="stable")
+    edges = np.searchsorted(of[order], np.arange(len(numbers) + 1))
+    for at in np.flatnonzero(is_cut).tolist():
+        mine, plan = order[edges[at] : edges[at + 1]], plans[at]
         for route in plan.routing.routes:
             type = types.numbers[route.type]
             rows = mine[(types.lineage[events.type[matches.events[mine]]] == type).any(axis=1)]
@@ -90,11 +90,8 @@ def _shards(events: EventBatch, matches: Matches, types: Types, plan_of: PlanOf)
                 column = whole(events.table.column(place.slot.column).take(pa.array(matches.events[rows])))
                 shards = shards_of(column, plan.routing.shards)
                 found.append((rows[shards >= 0], shards[shards >= 0]))
-    if not found:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
     which, shards = (np.concatenate([pair[at] for pair in found]) for at in (0, 1))
-    pairs = np.unique(np.column_stack([which, shards]), axis=0)
-    return pairs[:, 0], pairs[:, 1]
+    return np.divmod(np.unique(which * SHARDS + shards), SHARDS)
 
 
 def _encoded(

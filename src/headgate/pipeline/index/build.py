@@ -331,6 +331,8 @@ class IndexBuilder:
         self.rights = RightsBuilder(self.words)
         self.policies = EventPolicies(self.words)
         self.epochs: dict[int, Epoch] = {}
+        self.opened: dict[int, Subscription] = {}
+        """Detections that are in the index, by number, for whoever needs more of them and takes them from here."""
         self._made: PolicyIndex | None = None
         self._since = 0
 
@@ -375,6 +377,8 @@ class IndexBuilder:
         numbers = {name: n for n, name in enumerate(latest.types.every)}
         for new in changes.opened:
             if (new.detection is not None) is self.detections:
+                if self.detections:
+                    self.opened[len(self.columns["opened"])] = new
                 self._open(new, latest.types, places, numbers)
             else:
                 self._pass_over(new)

@@ -12,7 +12,6 @@ import gc
 import pickle
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -27,6 +26,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
 from headgate.decide.composite import FOREVER
 from headgate.ledger import Ledger
+from headgate.model.rights import Subscription
 from headgate.model.state import State
 from headgate.model.values import micros
 from headgate.pipeline import DETECTION_SOURCE
@@ -50,6 +50,12 @@ from headgate.pipeline.spark.source import EVENTS_A_BATCH, EVENTS_A_PARTITION
 
 SHARDS_IN_MEMORY: Final = 20_000
 """Shards that a worker keeps beside Spark's state, so that it need not read again what it has written."""
+
+COLLECTED_AFTER: Final = 500_000
+"""How many more objects there must be for a worker to look for circles among them.
+
+Evaluations that are over leave none, and to look at all that are open again and again would double the work.
+"""
 
 AHEAD: Final = 4
 """If one in so many shards of a bucket is wanted, all are read together."""
@@ -276,21 +282,32 @@ class KnownDetections:
         self._signals = DeliveryStore.open(paths.signals, read_only=True)
         self._builder = IndexBuilder(self.ledger, Sources(paths.predicates), detections=True)
         self._plans: dict[int, DetectionPlan] = {}
+        self._read: dict[int, Subscription] = {}
+        """Detections that are known of and have no plan yet."""
         self._version = 0
         self._matcher: Matcher | None = None
         self._states: OrderedDict[int, State] = OrderedDict()
 
     def plan_of(self, number: int) -> DetectionPlan:
         """The plan of a detection."""
-        if number not in self._plans:
+        plan = self._plans.get(number)
+        if plan is None:
+            detection = self._opened(number)
+            catalog = self.state(max(self._version, self._builder.version)).types
+            plan = self._plans[number] = planned(number, detection, catalog)
+        return plan
+
+    def _opened(self, number: int) -> Subscription:
+        """A detection as it was made, read with all others, unless the index was made of it already."""
+        detection = self._builder.opened.pop(number, None) or self._read.pop(number, None)
+        if detection is None:
             through = self.ledger.version
-            catalog = self.state(through).types
-            for mine, subscription in self.ledger.detections(self._version, through).opened:
-                self._plans[mine] = planned(mine, subscription, catalog)
+            self._read |= self.ledger.detections(self._version, through).opened
+            detection = self._read.pop(number)
             if not self._version:
                 gc.freeze()  # what is known of detections lasts, and is not looked through for circles again and again
             self._version = through
-        return self._plans[number]
+        return detection
 
     def matched(self, appends: Sequence[LogBatch], window: DecisionWindow) -> tuple[Matcher, EventBatch, Matches]:
         """What detections see of some appends."""
@@ -330,6 +347,7 @@ def know(directory: str) -> KnownDetections:
     if directory not in _known:
         while len(_known) > 1:
             del _known[next(iter(_known))]
+        gc.set_threshold(COLLECTED_AFTER, 1, 1)
         _known[directory] = KnownDetections(Paths(Path(directory)))
     return _known[directory]
 
@@ -341,16 +359,15 @@ def router(directory: str) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.R
     """The function for `mapInArrow`: what the buckets get of some appends."""
 
     def run(rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with _uncollected():
-            known = know(directory)
-            for appends, window in portions(rows):
-                if appends[0].stream == "":
-                    blob = pickle.dumps(_facts(known, appends[0].blob, window), protocol=5)
-                    yield _rows((key, True, blob) for key in BUCKET_KEYS)
-                else:
-                    strike(str(Paths(Path(directory)).fault), "detect-decide")
-                    routes = _route(known, appends, window)
-                    yield _rows((BUCKET_KEYS[bucket], False, blob) for bucket, blob in routes)
+        known = know(directory)
+        for appends, window in portions(rows):
+            if appends[0].stream == "":
+                blob = pickle.dumps(_facts(known, appends[0].blob, window), protocol=5)
+                yield _rows((key, True, blob) for key in BUCKET_KEYS)
+            else:
+                strike(str(Paths(Path(directory)).fault), "detect-decide")
+                routes = _route(known, appends, window)
+                yield _rows((BUCKET_KEYS[bucket], False, blob) for bucket, blob in routes)
 
     return run
 
@@ -421,16 +438,6 @@ _kept: OrderedDict[tuple[str, int], _KeptBucket] = OrderedDict()
 """Buckets of this worker, by the state they are of."""
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """What is made goes when nothing refers to it; to look for circles among so many would double the work."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 class BeadProcessor(StatefulProcessor):
     """Runs a bucket over the records of a micro-batch."""
 
@@ -456,28 +463,27 @@ class BeadProcessor(StatefulProcessor):
         assert told is not None, "a micro-batch without its records"
         mine = BUCKET_KEYS.index(int(key[0]))
         strike(str(Paths(Path(self.directory)).fault), "detect-run")
-        with _uncollected():
-            for blob in blobs:
-                for number, some in arrived(blob, known.state_at):
-                    new.setdefault(number, []).extend(some)
-            state, (changes, bucket, segments) = self._restored(
-                mine, known, {key for some in new.values() for key, _ in some}
-            )
-            for signal in self._run(bucket, mine, known, told, new):
-                row = SignalRow(signal.detection, signal.time, signal.environment, signal.contributors).written
+        for blob in blobs:
+            for number, some in arrived(blob, known.state_at):
+                new.setdefault(number, []).extend(some)
+        state, (changes, bucket, segments) = self._restored(
+            mine, known, {key for some in new.values() for key, _ in some}
+        )
+        for signal in self._run(bucket, mine, known, told, new):
+            row = SignalRow(signal.detection, signal.time, signal.environment, signal.contributors).written
+            yield Row(
+                number=signal.arrival[0], promise=signal.arrival[1], subscription=row.subscription,
+                time=row.time, data=row.data, contributors=row.contributors, hour=signal.hour,
+                code=signal.code, report=signal.report,
+            )  # fmt: skip
+        for number, time in bucket.held().items():
+            if time < FOREVER or bucket_of(number, 0) == mine:  # one of them says so also if nothing is held
                 yield Row(
-                    number=signal.arrival[0], promise=signal.arrival[1], subscription=row.subscription,
-                    time=row.time, data=row.data, contributors=row.contributors, hour=signal.hour,
-                    code=signal.code, report=signal.report,
+                    number=0, promise=0, subscription=number, time=micros(time), data="", contributors="[]",
+                    hour=0, code=HELD, report="",
                 )  # fmt: skip
-            for number, time in bucket.held().items():
-                if time < FOREVER or bucket_of(number, 0) == mine:  # one of them says so also if nothing is held
-                    yield Row(
-                        number=0, promise=0, subscription=number, time=micros(time), data="", contributors="[]",
-                        hour=0, code=HELD, report="",
-                    )  # fmt: skip
-            segments.write()
-            self._bucket.update((state, changes + 1, bucket.saved()))
+        segments.write()
+        self._bucket.update((state, changes + 1, bucket.saved()))
         _kept[state, mine] = _KeptBucket(changes + 1, bucket, segments)
         if bucket.forget(SHARDS_IN_MEMORY // BUCKETS):
             segments.forget()
