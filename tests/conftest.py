@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from harness.postgres import PostgresServer, postgres_server
 from headgate.pipeline.spark.session import BRIEF
+from headgate.storage.shared import Where
 
 SELDOM = "-Dspark.sql.streaming.pollingDelay=50"
 """A query with nothing to do looks for more every 50 ms: no test needs an answer sooner."""
@@ -28,3 +31,25 @@ def spark() -> Iterator[Any]:
     session = start()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    with postgres_server() as server:
+        yield server
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Whatever asks `stored_in` to keep something is tried on files and on PostgreSQL."""
+    if "stored_in" in metafunc.fixturenames:
+        kinds = ["file"] if "path" in metafunc.fixturenames else ["file", "postgres"]
+        metafunc.parametrize("stored_in", kinds, indirect=True)
+
+
+@pytest.fixture
+def stored_in(request: pytest.FixtureRequest, tmp_path: Path) -> Where:
+    """A place of its own for a ledger or for shared state."""
+    if request.param == "file":
+        return tmp_path / "ledger.db"
+    server: PostgresServer = request.getfixturevalue("postgres")
+    return server.database()

@@ -34,7 +34,7 @@ import headgate.gateway.http.connection_limits as doors
 doors.HEAD_SECONDS = doors.HANDSHAKE_SECONDS = doors.BODY_SECONDS = 2.0
 """
 _HASTY = """
-import headgate.pipeline.log.sqlite_files as files
+import headgate.storage.files as files
 from headgate.ledger import Ledger
 files.BUSY_SECONDS = Ledger.open.__func__.__kwdefaults__["patience"] = 0.5
 """

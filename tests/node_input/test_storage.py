@@ -29,7 +29,7 @@ SALE = "shop.Sale"
 DISK = 80 * 2**20
 """Bytes of the small disk: it is nearly full from the beginning, but not full."""
 IMPATIENT = """
-import headgate.pipeline.log.sqlite_files as files
+import headgate.storage.files as files
 from headgate.ledger import Ledger
 files.BUSY_SECONDS = Ledger.open.__func__.__kwdefaults__["patience"] = 0.5
 from headgate.gateway.serve import main

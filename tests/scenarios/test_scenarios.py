@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from harness.postgres import PostgresServer
 from headgate.cli.stories import STORIES, file_of
 from headgate.model.events import Draft
 from headgate.model.values import EPOCH
@@ -15,7 +16,7 @@ from headgate.pipeline.paths import POINTS
 from headgate.scenario.engines.play import play
 from headgate.scenario.engines.spark_engine import CrashingPipeline, SparkStage
 from headgate.scenario.format.file import load
-from headgate.scenario.run import ENGINES, EngineResult, judge, run_all
+from headgate.scenario.run import ENGINES, NODE, EngineResult, judge, run_all
 
 pytestmark = pytest.mark.spark
 
@@ -39,15 +40,26 @@ expect: {deliveries: {s: [e1, e2]}}
 
 
 @pytest.fixture(scope="module")
-def results(spark: Any) -> dict[str, list[EngineResult]]:
-    found = run_all([load(file) for file in FILES], ENGINES, session=spark, seed=SEED)
-    return {str(one[0].scenario.file): one for one in found}
+def results(spark: Any, postgres: PostgresServer) -> dict[str, list[EngineResult]]:
+    """Nodes keep every other story's ledger and shared state in PostgreSQL; `make soak` tells the others so, too."""
+    found: dict[str, list[EngineResult]] = {}
+    for files, database in ((FILES[::2], None), (FILES[1::2], postgres.database)):
+        told = run_all([load(file) for file in files], ENGINES, session=spark, seed=SEED, database=database)
+        found |= {str(one[0].scenario.file): one for one in told}
+    return found
 
 
 @pytest.mark.parametrize("file", [str(file) for file in FILES], ids=lambda file: "/".join(Path(file).parts[-2:]))
 def test_scenario(results: dict[str, list[EngineResult]], file: str) -> None:
     told = [(result.engine, result.differences, result.error) for result in results[file]]
     assert told == [(engine, [], None) for engine in ENGINES], f"seed {SEED}"
+
+
+@pytest.mark.soak
+def test_nodes_with_a_database_tell_the_same(spark: Any, postgres: PostgresServer) -> None:
+    loaded = [load(file) for file in (FILES[::2] if "HEADGATE_TIMES" in os.environ else FILES[:2])]
+    told = run_all(loaded, [NODE], session=spark, seed=SEED, database=postgres.database)
+    assert [one for (one,) in told if one.differences or not one.finished] == []
 
 
 def test_there_are_scenarios() -> None:

@@ -64,6 +64,9 @@ COMMANDS = {
         "policy.explain:restrictions",
         "Show what a subscription comes to under its principal's rights, beside what was asked.",
     ),
+    "migrate": Later(
+        "node.migrate:migrate", "Move a domain's ledger and shared state to a PostgreSQL database, or back to files."
+    ),
     "versions": Later(
         "policy.explain:versions",
         "Show every control version: its author, its time, what it changed, and where it starts in each stream.",

@@ -84,10 +84,10 @@ class OpenFiles:
             positions=Positions.load(files.position_key),
             domain=domain,
             follower=Follower(domain),
-            cursors=Cursors(files.data / Cursors.FILE),
-            register=statements.StatementRegister(files.data / statements.StatementRegister.FILE),
-            peers=Peers(files.data / Peers.FILE),
-            watchers=Watchers(files.data / Watchers.FILE),
+            cursors=Cursors(domain.paths.shared(Cursors.FILE)),
+            register=statements.StatementRegister(domain.paths.shared(statements.StatementRegister.FILE)),
+            peers=Peers(domain.paths.shared(Peers.FILE)),
+            watchers=Watchers(domain.paths.shared(Watchers.FILE)),
             health=HealthWatch.open(files.data),
         )
 

@@ -31,6 +31,8 @@ class Recognised:
 
     administrator: str
     format: int
+    id: str
+    """A name that no other ledger has; one in a file needs none."""
 
 
 def recognise(connection: Connection, place: str) -> Recognised:
@@ -54,7 +56,7 @@ def recognise(connection: Connection, place: str) -> Recognised:
             f"the ledger `{place}` has format {written}; this Headgate reads formats from {schema.UPGRADED}",
             remedy="make the domain anew: no release wrote this format",
         )
-    return Recognised(administrator, written)
+    return Recognised(administrator, written, facts.get("id", ""))
 
 
 def upgrade(connection: Connection, place: str) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any, Final, TypeAlias
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, UniqueConstraint
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, String, Table, Text, UniqueConstraint
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex
 
@@ -77,6 +77,13 @@ def _index_of_postgresql(create: CreateIndex, compiler: Any, **options: Any) -> 
     index = create.element
     index.dialect_options["postgresql"]["where"] = index.dialect_options["sqlite"]["where"]
     return str(compiler.visit_create_index(create, **options))
+
+
+@compiles(String, "postgresql")
+@compiles(Text, "postgresql")
+def _text_of_postgresql(_type: String, _compiler: Any, **_options: Any) -> str:
+    """Text is compared by code point, whatever the language of the database."""
+    return 'TEXT COLLATE "C"'
 
 
 # -- words ------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ Leaves out: what a batch may do (`roles.requests.transition`), and how streams c
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -83,7 +84,7 @@ def _asking(
 class Ledger:
     """A ledger in a SQLite file, or in another database by its URL. Make one with `create` or `open`."""
 
-    def __init__(self, storage: Storage, administrator: str, clock: Callable[[], datetime]) -> None:
+    def __init__(self, storage: Storage, administrator: str, clock: Callable[[], datetime], id: str) -> None:
         self._storage = storage
         self._clock = clock
         self._committing = threading.Lock()
@@ -93,6 +94,7 @@ class Ledger:
         self._book: Book | None = None  # of the head state, while no commit is under way
         self.functions: Callable[[State], Mapping[str, RoleFunction]] = no_functions
         self.administrator = administrator
+        self.id = id
         self.place = storage.place
 
     @classmethod
@@ -118,9 +120,11 @@ class Ledger:
                     raise BadDefinition(f"`{storage.place}` holds another database", remedy="choose another path")
                 create_tables(connection, METADATA)
                 facts = {"format": str(schema.FORMAT), "administrator": administrator, "headgate": __version__}
+                if not storage.is_sqlite:
+                    facts["id"] = secrets.token_hex(16)
                 rows = [{"name": name, "value": value} for name, value in facts.items()]
                 connection.execute(insert(schema.meta), rows)
-        return cls(storage, administrator, clock)
+        return cls(storage, administrator, clock, facts.get("id", ""))
 
     @classmethod
     def open(cls, where: str | Path, *, clock: Callable[[], datetime] = now, patience: float = PATIENCE) -> Self:
@@ -137,7 +141,7 @@ class Ledger:
                     checks.upgrade(connection, storage.place)
             with storage.reading() as connection:
                 checks.glance(connection, storage.place)
-        return cls(storage, recognised.administrator, clock)
+        return cls(storage, recognised.administrator, clock, recognised.id)
 
     def close(self) -> None:
         """Let go of the file."""

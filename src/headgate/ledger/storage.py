@@ -15,11 +15,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, make_url, text
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.schema import CreateIndex, CreateTable, DDLElement
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable, DDLElement
 from sqlalchemy.util import LRUCache
 
 from headgate.model.errors import (
@@ -31,6 +31,7 @@ from headgate.model.errors import (
     StorageBusy,
     StorageFull,
 )
+from headgate.storage.postgres import LEDGER_SCHEMA, check_server, checked_address, translated, was_kept
 
 PATIENCE: Final = 10.0
 """Seconds to wait for another writer."""
@@ -40,8 +41,7 @@ _WRITES: Final = "headgate_writes"
 
 _NO_ROOM: Final = frozenset({778, 4874})
 """SQLITE_IOERR_WRITE: past a quota or a limit on files; SQLITE_IOERR_SHMSIZE: no room beside the write-ahead log."""
-_BUSY: Final = frozenset({"40001", "40P01", "55P03", "23505"})
-_FULL: Final = frozenset({"53100"})
+_DRIVER: Final = "postgresql+psycopg"
 
 
 class AlikeSQLite(SQLiteDialect_pysqlite):
@@ -71,6 +71,7 @@ class Storage:
         in_memory = self.is_sqlite and self.url.database in (None, "", ":memory:")
         self.file = Path(self.url.database or "") if self.is_sqlite and not in_memory else None
         self.place = str(self.file) if self.file else self.url.render_as_string(hide_password=True)
+        self._address = "" if self.is_sqlite else str(where)
         self._closed = False
         self.engine: Engine
         if self.is_sqlite:
@@ -78,7 +79,8 @@ class Storage:
             self.engine = create_engine(self.url.set(drivername=_ALIKE), execution_options=shared)
             _prepare_sqlite(self.engine, patience)
         else:
-            self.engine = create_engine(self.url)
+            self.engine = create_engine(self.url.set(drivername=_DRIVER), pool_pre_ping=True)
+            _prepare_postgres(self.engine, self.place)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -97,7 +99,7 @@ class Storage:
         """A transaction that no other writer overlaps; kept whole or not at all."""
         options: dict[str, Any] = {_WRITES: True}
         if not self.is_sqlite:
-            options["isolation_level"] = "SERIALIZABLE"
+            options["isolation_level"] = "READ COMMITTED"  # after the lock each statement sees all that is written
         with self._transaction(options) as connection:
             yield connection
 
@@ -107,7 +109,7 @@ class Storage:
         if self._closed:
             raise RuntimeError(f"the ledger `{self.place}` is closed")
         try:
-            with self.engine.connect().execution_options(**options) as connection, connection.begin():
+            with self.engine.connect().execution_options(**options) as connection, self._begun(connection):
                 yield connection
         except DBAPIError as error:
             raise self._translated(error.orig or error) from error
@@ -118,17 +120,35 @@ class Storage:
         except Damaged as error:
             raise (error if self.place in error.message else error.at(self.place)) from error.__cause__
 
+    @contextmanager
+    def _begun(self, connection: Connection) -> Iterator[None]:
+        """A transaction of which it is known whether it was kept, also if the server went away as it ended."""
+        if self.is_sqlite or not connection.get_execution_options().get(_WRITES, False):
+            with connection.begin():
+                yield
+            return
+        with connection.begin() as begun:
+            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext(:schema))"), {"schema": LEDGER_SCHEMA})
+            mine = str(connection.execute(text("SELECT pg_current_xact_id()::text")).scalar_one())
+            yield
+            try:
+                begun.commit()
+            except DBAPIError as error:
+                if not (error.connection_invalidated and was_kept(self._address, mine, self.place)):
+                    raise
+
     def _translated(self, error: BaseException) -> HeadgateError:
+        if not self.is_sqlite:
+            return translated(error, self.place)
         code: int | None = getattr(error, "sqlite_errorcode", None)
-        state: str | None = getattr(error, "sqlstate", None)
         primary = None if code is None else code & 0xFF
         place = self.place
-        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED) or state in _BUSY:
+        if primary in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             return StorageBusy(
                 f"another process was writing to `{place}`; nothing was kept",
                 remedy=f"try again, or end a writer that holds it for more than {self.patience:g} s",
             )
-        if primary == sqlite3.SQLITE_FULL or code in _NO_ROOM or state in _FULL:
+        if primary == sqlite3.SQLITE_FULL or code in _NO_ROOM:
             return StorageFull(f"no room to write to `{place}`; nothing was kept", remedy="make room")
         if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CONSTRAINT):
             return Damaged(f"the ledger `{place}` is damaged: {error}", remedy=RESTORE)
@@ -142,17 +162,13 @@ class Storage:
 def _url(where: str | Path) -> URL:
     if isinstance(where, Path) or "://" not in where:
         return URL.create("sqlite", database=str(where))
-    try:
-        return make_url(where)
-    except ArgumentError:
-        raise NotFound(
-            "the ledger's address is not a database URL", remedy="give a path or `postgresql+psycopg://...`"
-        ) from None
+    return make_url(where if where.startswith("sqlite") else checked_address(where))
 
 
 def create_tables(connection: Connection, tables: MetaData) -> None:
     """Make tables and their indexes; on SQLite, where there are none, by words that are found once a process."""
     if not isinstance(connection.dialect, AlikeSQLite):
+        connection.execute(CreateSchema(LEDGER_SCHEMA, if_not_exists=True))
         tables.create_all(connection)
         return
     for statement in _definitions(connection.dialect, tables):
@@ -206,3 +222,13 @@ def _prepare_sqlite(engine: Engine, patience: float) -> None:
 
     event.listen(engine, "connect", connect)
     event.listen(engine, "begin", begin)
+
+
+def _prepare_postgres(engine: Engine, place: str) -> None:
+    def connect(connection: Any, _record: object) -> None:
+        check_server(connection.info.server_version, place)
+        connection.autocommit = True
+        connection.execute("SELECT set_config('search_path', %s, false)", (LEDGER_SCHEMA,))
+        connection.autocommit = False
+
+    event.listen(engine, "connect", connect)

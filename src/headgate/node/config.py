@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from headgate.model.errors import BadConfig, BadKey, NotFound
 from headgate.model.limits import MAX_CONFIG_BYTES, MAX_FRESHNESS_SECONDS
 from headgate.model.values import brief
+from headgate.storage.postgres import checked_address
 from headgate.trust.keys import PrivateKey, PublicKey
 
 PREFIX: Final = "HEADGATE_"
@@ -110,6 +111,20 @@ def _choice(default: str, options: tuple[str, ...], doc: str) -> Any:
 
 def _text(default: str, shape: str, wanted: str, doc: str) -> Any:
     return _checked(default, lambda raw: isinstance(raw, str) and bool(re.fullmatch(shape, raw)), wanted, doc)
+
+
+def _address(default: str, doc: str) -> Any:
+    """A database, or nothing."""
+
+    def read(raw: object) -> str:
+        if raw == "":
+            return ""
+        try:
+            return checked_address(str(raw))
+        except BadConfig as error:
+            raise ValueError(error.remedy) from None
+
+    return _setting(default, read, doc)
 
 
 def _silence(default: str, doc: str) -> Any:
@@ -299,6 +314,17 @@ class RetentionSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageSettings:
+    """Where the domain keeps what its processes share."""
+
+    database: str = _address(
+        "",
+        "A PostgreSQL database for ledger and shared state, such as postgresql://headgate@db.example/shop; empty for "
+        "files in data. A password is taken from PGPASSWORD or PGPASSFILE. `headgate migrate` changes it.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class PipelineSettings:
     """Spark, which takes every decision."""
 
@@ -360,6 +386,7 @@ class Config:
     authority: AuthoritySettings = field(default_factory=AuthoritySettings)
     roles: RoleSettings = field(default_factory=RoleSettings)
     retention: RetentionSettings = field(default_factory=RetentionSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
     log: LogSettings = field(default_factory=LogSettings)
     issuers: tuple[IssuerSettings, ...] = ()
@@ -543,6 +570,24 @@ def _place(path: Path, line: int | None) -> str:
 def _unknown(what: str, name: str, known: Mapping[str, object], place: str) -> NoReturn:
     near = difflib.get_close_matches(name, known, n=1, cutoff=0)
     raise BadConfig(f"there is no {what} `{brief(name)}`", place=place, remedy=f"`{near[0]}`, which is the nearest")
+
+
+def set_in_file(files: Files, key: str, value: str | int | bool) -> None:
+    """Put a setting into a domain's file, in its line if it has one, and leave the rest as it is."""
+    _value(key, value)
+    text = _read(files.config)
+    lines, places = text.splitlines(), _lines(text)
+    section, _, name = key.partition(".")
+    said = f"{name} = {_toml(value)}"
+    if key in places:
+        lines[places[key] - 1] = said
+    elif section in places:
+        lines.insert(places[section], said)
+    else:
+        lines += ["", f"[{section}]", said]
+    fresh = files.config.with_suffix(".new")
+    fresh.write_text("\n".join(lines) + "\n")
+    fresh.replace(files.config)
 
 
 # -- the file that is written ---------------------------------------------------------------------------------

@@ -10,12 +10,10 @@ thread; several processes share the file.
 from __future__ import annotations
 
 import json
-import sqlite3
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
@@ -26,7 +24,8 @@ from headgate.model.state import State
 from headgate.model.values import micros, moment
 from headgate.pipeline import SIGNALS
 from headgate.pipeline.log.retention import Floor, Where
-from headgate.pipeline.log.sqlite_files import SharedFile, changes, connect, failures
+from headgate.storage.shared import SharedState, Tables, reader, schema_of
+from headgate.storage.shared import Where as Place
 
 MAX_RESERVATIONS: Final = 100  # reservations of one principal
 PRESENT_SECONDS: Final = 180
@@ -70,7 +69,7 @@ class Reservation:
     expires: datetime
 
 
-class Cursors(SharedFile):
+class Cursors(SharedState):
     """The readers of one domain."""
 
     FILE = "cursors.db"
@@ -87,12 +86,12 @@ class Cursors(SharedFile):
         CREATE TABLE ended (number INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, expires INTEGER NOT NULL)
     """
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._sessions = connect(path, self.SCHEMA, self.FORMAT, read_only=True)
+    def __init__(self, where: Place) -> None:
+        super().__init__(where)
+        self._sessions = reader(where, schema_of(self.FILE))
         self._sessions_lock = threading.Lock()
         self._known: dict[str, int] = {}
-        self._seen = (-1, 0)
+        self._seen: tuple[object, int] = (None, 0)
 
     def close(self) -> None:
         """Let go of the file."""
@@ -116,7 +115,8 @@ class Cursors(SharedFile):
                 furthest[key] = max(seq, furthest.get(key, 0))
         with self._writing() as db:
             db.executemany(
-                "INSERT INTO cursors VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET seq = max(seq, excluded.seq)",
+                "INSERT INTO cursors VALUES (?, ?, ?, ?) ON CONFLICT (subscription, first, stream) DO UPDATE "
+                "SET seq = excluded.seq WHERE excluded.seq > cursors.seq",
                 [(*key, seq) for key, seq in furthest.items()],
             )
             self._touch(db, {(ack.subscription, ack.first) for ack in acks}, now)
@@ -126,9 +126,10 @@ class Cursors(SharedFile):
         with self._writing() as db:
             self._touch(db, readers, now)
 
-    def _touch(self, db: sqlite3.Connection, readers: Iterable[tuple[str, int]], now: datetime) -> None:
+    def _touch(self, db: Tables, readers: Iterable[tuple[str, int]], now: datetime) -> None:
         db.executemany(
-            "INSERT INTO readers VALUES (?, ?, ?, 0, '') ON CONFLICT DO UPDATE SET seen = max(seen, excluded.seen)",
+            "INSERT INTO readers VALUES (?, ?, ?, 0, '') ON CONFLICT (subscription, first) DO UPDATE "
+            "SET seen = excluded.seen WHERE excluded.seen > readers.seen",
             [(*reader, micros(now)) for reader in readers],
         )
 
@@ -138,19 +139,20 @@ class Cursors(SharedFile):
         """A subscription ends with its reader, for whom this gateway waits from now on."""
         with self._writing() as db:
             db.execute(
-                "INSERT INTO readers VALUES (?, ?, ?, 1, ?) ON CONFLICT DO UPDATE SET temporary = 1, "
-                "gateway = excluded.gateway, seen = max(seen, excluded.seen)",
+                "INSERT INTO readers VALUES (?, ?, ?, 1, ?) ON CONFLICT (subscription, first) DO UPDATE SET "
+                "temporary = 1, gateway = excluded.gateway, "
+                "seen = CASE WHEN excluded.seen > readers.seen THEN excluded.seen ELSE readers.seen END",
                 (subscription, first, micros(now), gateway),
             )
 
     def temporary(self) -> list[Temporary]:
         """The temporary subscriptions."""
-        rows = self._rows("SELECT subscription, first, gateway, seen FROM readers WHERE temporary")
+        rows = self._rows("SELECT subscription, first, gateway, seen FROM readers WHERE temporary = 1")
         return [Temporary(name, first, gateway, moment(seen)) for name, first, gateway, seen in rows]
 
     def temporary_one(self, subscription: str, first: int) -> Temporary | None:
         """This subscription, if it ends with its reader."""
-        ask = "SELECT gateway, seen FROM readers WHERE subscription = ? AND first = ? AND temporary"
+        ask = "SELECT gateway, seen FROM readers WHERE subscription = ? AND first = ? AND temporary = 1"
         rows = self._rows(ask, subscription, first)
         return Temporary(subscription, first, rows[0][0], moment(rows[0][1])) if rows else None
 
@@ -174,7 +176,8 @@ class Cursors(SharedFile):
                 )
             said = (new.principal, new.id, new.type, new.where, json.dumps(dict(new.streams)))
             values = (*said, micros(new.since), micros(new.expires))
-            db.execute("INSERT OR REPLACE INTO reservations VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            db.execute("DELETE FROM reservations WHERE principal = ? AND id = ?", (new.principal, new.id))
+            db.execute("INSERT INTO reservations VALUES (?, ?, ?, ?, ?, ?, ?)", values)
         return new
 
     def reservation(self, principal: str, id: str, now: datetime) -> Reservation:
@@ -199,7 +202,7 @@ class Cursors(SharedFile):
         """End a reservation; false if there was none."""
         with self._writing() as db:
             done = db.execute("DELETE FROM reservations WHERE principal = ? AND id = ?", (principal, id))
-            return done.rowcount == 1
+            return bool(done.rowcount == 1)
 
     # -- sessions ---------------------------------------------------------------------------------------------
 
@@ -221,10 +224,10 @@ class Cursors(SharedFile):
     def _look(self) -> None:
         """Take in what other processes have ended since."""
         changed, newest = self._seen
-        now = changes(self._sessions, self.path)
-        if now == changed:
-            return
-        with failures(self.path):
+        with self._sessions.failures():
+            now = self._sessions.stamp()
+            if now == changed:
+                return
             rows = self._sessions.execute(
                 "SELECT number, session, expires FROM ended WHERE number > ? ORDER BY number", (newest,)
             ).fetchall()
@@ -283,7 +286,7 @@ class Cursors(SharedFile):
         """Acknowledged places, when each reader was last seen, and who is temporary."""
         with self._writing() as db:
             db.executemany(
-                "INSERT OR IGNORE INTO readers VALUES (?, ?, ?, 0, '')",
+                "INSERT INTO readers VALUES (?, ?, ?, 0, '') ON CONFLICT DO NOTHING",
                 [(one.id, one.first, micros(now)) for one in subscriptions],
             )
             rows = db.execute("SELECT subscription, first, seen, temporary FROM readers").fetchall()

@@ -12,20 +12,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from headgate.model.errors import HeadgateError
 from headgate.model.values import micros, moment
-from headgate.pipeline.log.sqlite_files import connect, failures, transaction
+from headgate.pipeline.paths import Paths
+from headgate.storage.shared import SharedState
 
 T = TypeVar("T")
-_FORMAT: Final = 1
-_SCHEMA: Final = """
-CREATE TABLE progress (one INTEGER PRIMARY KEY CHECK (one = 1), signal INTEGER NOT NULL, tail INTEGER NOT NULL,
-    version INTEGER NOT NULL);
-CREATE TABLE refused (subscription TEXT NOT NULL, first INTEGER NOT NULL, code TEXT NOT NULL, message TEXT NOT NULL,
-    count INTEGER NOT NULL, last INTEGER NOT NULL, PRIMARY KEY (subscription, first, code)) WITHOUT ROWID
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,62 +42,60 @@ class RefusedSignals:
     last: datetime
 
 
-class DerivedProgress:
-    """The file of one domain."""
+class DerivedProgress(SharedState):
+    """The memory of one domain."""
 
-    FILE: Final = "derived.db"
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._db = connect(path, _SCHEMA, _FORMAT, create=True)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._db.close()
+    FILE = "derived.db"
+    FORMAT = 1
+    SCHEMA = """
+        CREATE TABLE progress (one INTEGER PRIMARY KEY CHECK (one = 1), signal INTEGER NOT NULL, tail INTEGER NOT NULL,
+            version INTEGER NOT NULL);
+        CREATE TABLE refused (subscription TEXT NOT NULL, first INTEGER NOT NULL, code TEXT NOT NULL,
+            message TEXT NOT NULL, count INTEGER NOT NULL, last INTEGER NOT NULL,
+            PRIMARY KEY (subscription, first, code)) WITHOUT ROWID
+    """
 
     def through(self) -> DerivedThrough:
         """How far it has come."""
-        with failures(self.path):
-            row = self._db.execute("SELECT signal, tail, version FROM progress").fetchone()
-        return DerivedThrough() if row is None else DerivedThrough(*row)
+        rows = self._rows("SELECT signal, tail, version FROM progress")
+        return DerivedThrough(*rows[0]) if rows else DerivedThrough()
 
     def done(self, through: DerivedThrough) -> None:
         """All up to here is dealt with."""
-        with transaction(self._db, self.path) as db:
-            row = through.signal, through.tail, through.version
-            db.execute("INSERT OR REPLACE INTO progress VALUES (1, ?, ?, ?)", row)
+        with self._writing() as db:
+            db.execute("DELETE FROM progress")
+            db.execute("INSERT INTO progress VALUES (1, ?, ?, ?)", (through.signal, through.tail, through.version))
 
     def refuse(self, subscription: str, first: int, why: HeadgateError, now: datetime) -> None:
         """Nothing came of a signal."""
-        with transaction(self._db, self.path) as db:
+        with self._writing() as db:
             db.execute(
-                "INSERT INTO refused VALUES (?, ?, ?, ?, 1, ?) ON CONFLICT DO UPDATE SET "
-                "message = excluded.message, count = count + 1, last = excluded.last",
+                "INSERT INTO refused VALUES (?, ?, ?, ?, 1, ?) ON CONFLICT (subscription, first, code) DO UPDATE SET "
+                "message = excluded.message, count = refused.count + 1, last = excluded.last",
                 (subscription, first, why.code, why.message, micros(now)),
             )
 
     def refused(self) -> list[RefusedSignals]:
         """What was refused, the last first."""
-        with failures(self.path):
-            rows = self._db.execute(
-                "SELECT subscription, code, message, count, last FROM refused ORDER BY last DESC, subscription"
-            ).fetchall()
+        rows = self._rows(
+            "SELECT subscription, code, message, count, last FROM refused ORDER BY last DESC, subscription"
+        )
         return [RefusedSignals(one, code, words, count, moment(last)) for one, code, words, count, last in rows]
 
 
-def derived_through(data: Path) -> int:
+def derived_through(paths: Paths) -> int:
     """The last signal that was dealt with in a domain, for other processes; 0 where none was."""
-    return _read(data, DerivedThrough(), DerivedProgress.through).signal
+    return _read(paths, DerivedThrough(), DerivedProgress.through).signal
 
 
-def refused_signals(data: Path) -> list[RefusedSignals]:
+def refused_signals(paths: Paths) -> list[RefusedSignals]:
     """What was refused in a domain, for other processes."""
-    return _read(data, [], DerivedProgress.refused)
+    return _read(paths, [], DerivedProgress.refused)
 
 
-def _read(data: Path, nothing: T, ask: Callable[[DerivedProgress], T]) -> T:
-    path = data / DerivedProgress.FILE
-    if not path.exists():
+def _read(paths: Paths, nothing: T, ask: Callable[[DerivedProgress], T]) -> T:
+    where = paths.shared(DerivedProgress.FILE)
+    if isinstance(where, Path) and not where.exists():
         return nothing
-    with closing(DerivedProgress(path)) as progress:
+    with closing(DerivedProgress(where)) as progress:
         return ask(progress)

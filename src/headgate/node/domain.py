@@ -59,21 +59,29 @@ class Domain:
 
     @classmethod
     def create(
-        cls, directory: Path, clock: Callable[[], datetime] = utc_now, *, administrator: str = ADMINISTRATOR
+        cls,
+        directory: Path,
+        clock: Callable[[], datetime] = utc_now,
+        *,
+        administrator: str = ADMINISTRATOR,
+        database: str | None = None,
     ) -> Self:
-        """Make a new, empty domain."""
+        """Make a new, empty domain; with a `database`, that has its ledger and shared state."""
         directory.mkdir(parents=True, exist_ok=True)
         paths = Paths(directory)
-        ledger = Ledger.create(paths.ledger, administrator=administrator, clock=clock)
+        ledger = Ledger.create(database or paths.ledger, administrator=administrator, clock=clock)
+        if database is not None:
+            paths.keep_in(database, ledger.id)
         return cls._with_files(directory, ledger)
 
     @classmethod
     def open(cls, directory: Path, clock: Callable[[], datetime] = utc_now) -> Domain:
         """Open a domain, completing what a crash left half acknowledged."""
         paths = Paths(directory)
-        if not paths.ledger.exists():
+        if not paths.has_ledger:
             raise NotFound(f"`{directory}` is not a domain", remedy="`headgate demo --keep DIR` makes one")
         ledger = Ledger.open(paths.ledger, clock=clock)
+        paths.check_ledger(ledger.id)
         domain = cls._with_files(directory, ledger)
         domain.acknowledge(ledger.version)
         return domain

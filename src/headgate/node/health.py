@@ -157,7 +157,7 @@ class HealthWatch:
     def open(cls, data: Path) -> Self:
         """Look at a domain's data directory, which must hold all its files."""
         paths = Paths(data.absolute())
-        if not paths.ledger.exists():
+        if not paths.has_ledger:
             raise NotFound(f"`{data}` is not a domain's data directory", remedy="`headgate init DIR` makes a domain")
         log = EventLog.open(paths.log, read_only=True)
         with ExitStack() as undo:
@@ -215,7 +215,7 @@ class HealthWatch:
             detections=detections,
             signals=signalled.get(SIGNALS, 0),
             stopped=0 if self._signals is None else sum(one.code in STOPS for one in self._signals.remarks()),
-            underived=sum(one.count for one in refused_signals(self._paths.directory)),
+            underived=sum(one.count for one in refused_signals(self._paths)),
             undetected={stream: max(0, tail.last - looked_at.get(stream, 0)) for stream, tail in tails.items()},
             undetected_for=self._waiting(now, looked_at),
             free_bytes=shutil.disk_usage(self._paths.directory).free,

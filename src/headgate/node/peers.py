@@ -1,4 +1,4 @@
-"""What a node shares in files about other domains: what is heard of their services, and what they were told of ours.
+"""What a node shares about other domains: what is heard of their services, and what they were told of ours.
 
 Guarantees: a sign of life is written after everything that was said before it is in the ledger, so that any gateway may
 go by it when the ledger's own has run out. What a client shows waits here until the follower has asked its issuer; each
@@ -6,7 +6,7 @@ question is answered once, and forgotten soon after it was asked.
 The numbers of what is announced, and the states that they stand for, are one durable write before anything is
 published; so whoever reads states gets those of a number, whichever gateway is asked. An epoch begins whenever another
 process begins to announce, also where the file was restored from a copy: in a new epoch everything is read again. What
-someone has followed is remembered while it may come to follow it again. Either file can be lost.
+someone has followed is remembered while it may come to follow it again. Either can be lost.
 Leaves out: following (`gateway.roles.following`), publishing (`announcing`), what silence means
 (`roles.records.clock`), and who follows what, which is the ledger's.
 """
@@ -23,8 +23,8 @@ from headgate.model.errors import TooBusy, TooMany
 from headgate.model.limits import MAX_PRESENTED, MAX_WATCHED
 from headgate.model.roles import Peer, RecordWatch, Reference, RoleBook
 from headgate.model.values import micros, moment
-from headgate.pipeline.log.sqlite_files import LockedConnection, SharedFile, changes
 from headgate.roles.certificates.remote_records import FollowCounts, Identity, Modified, Snapshot, identity, mirrored
+from headgate.storage.shared import SharedState, Tables
 
 QUESTION_SECONDS: Final = 20.0  # how long a question to an issuer is worth answering
 
@@ -72,7 +72,7 @@ def statuses(
     return found
 
 
-class Peers(SharedFile):
+class Peers(SharedState):
     """The memory of one node about its peers. May be used from any thread."""
 
     FILE = "peers.db"
@@ -91,7 +91,8 @@ class Peers(SharedFile):
         """A peer was heard; all that it said until then is in the ledger."""
         values = (*identity(peer), micros(at), counts.duplicated, counts.lost, counts.late)
         with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO heard VALUES (?, ?, ?, ?, ?, ?, ?)", values)
+            db.execute("DELETE FROM heard WHERE peer = ?", (peer.name,))
+            db.execute("INSERT INTO heard VALUES (?, ?, ?, ?, ?, ?, ?)", values)
             db.execute("DELETE FROM troubles WHERE peer = ?", (peer.name,))
 
     def heard(self) -> dict[Identity, datetime]:
@@ -102,7 +103,10 @@ class Peers(SharedFile):
     def fail(self, peer: str, words: str) -> None:
         """A peer cannot be followed now, for a reason."""
         with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO troubles VALUES (?, ?)", (peer, words))
+            db.execute(
+                "INSERT INTO troubles VALUES (?, ?) ON CONFLICT (peer) DO UPDATE SET words = excluded.words",
+                (peer, words),
+            )
 
     def forget(self, peer: str) -> None:
         """A peer is one no longer: a later one of this name is another."""
@@ -175,7 +179,7 @@ class Row:
     state: bool | None
 
 
-class Watchers(SharedFile):
+class Watchers(SharedState):
     """The memory of what was announced. May be used from any thread."""
 
     FILE = "watchers.db"
@@ -192,11 +196,6 @@ class Watchers(SharedFile):
             PRIMARY KEY (watcher, service, record)) WITHOUT ROWID
     """
 
-    def stamp(self) -> tuple[int, int]:
-        """Something that changes when anyone has written."""
-        with self._lock:
-            return changes(self._db, self.path), self._db.total_changes
-
     # -- announcing -------------------------------------------------------------------------------------------
 
     def begin(self, epoch: str, rows: Callable[[], Iterable[Row]], now: datetime) -> None:
@@ -211,7 +210,7 @@ class Watchers(SharedFile):
             db.execute("INSERT INTO epoch VALUES (1, ?, ?)", (epoch, micros(now)))
             db.execute("UPDATE watchers SET number = 0")
             for pair in dict.fromkeys(row.pair for row in known):
-                db.execute("INSERT OR IGNORE INTO watchers VALUES (?, ?, 0, ?)", (*pair, micros(now)))
+                db.execute("INSERT INTO watchers VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING", (*pair, micros(now)))
             _put(db, known)
 
     def rows(self) -> list[Row]:
@@ -295,10 +294,10 @@ class Watchers(SharedFile):
         """Some records are followed from now on, as the ledger has them; tells what is announced of these."""
         with self._writing() as db:
             epoch, at = _epoch(db)
-            db.execute("INSERT OR IGNORE INTO watchers VALUES (?, ?, 0, ?)", (*pair, micros(now)))
+            db.execute("INSERT INTO watchers VALUES (?, ?, 0, ?) ON CONFLICT DO NOTHING", (*pair, micros(now)))
             db.execute("UPDATE watchers SET seen = ? WHERE watcher = ? AND service = ?", (micros(now), *pair))
             db.executemany(
-                "INSERT OR IGNORE INTO announced VALUES (?, ?, ?, ?)",
+                "INSERT INTO announced VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 [(*pair, record, _column(state)) for record, state in states.items() if state is not False],
             )
             (held,) = db.execute("SELECT count(*) FROM announced WHERE watcher = ?", pair[:1]).fetchone()
@@ -313,7 +312,7 @@ class Watchers(SharedFile):
         ask = "SELECT 1 FROM confirmed WHERE watcher = ? AND service = ? AND record = ?"
         return {record for record in records if self._rows(ask, *pair, record)}
 
-    def _told(self, db: LockedConnection, pair: Pair, record: Reference) -> bool | None:
+    def _told(self, db: Tables, pair: Pair, record: Reference) -> bool | None:
         """What is announced of a record; of one that nobody announces it is that it is no more."""
         row = db.execute(
             "SELECT state FROM announced WHERE watcher = ? AND service = ? AND record = ?", (*pair, record)
@@ -336,10 +335,12 @@ def _row(watcher: str, service: str, record: Reference, state: object = None) ->
     return Row((watcher, service), record, _truth(state))
 
 
-def _confirm(db: LockedConnection, pair: Pair, records: Iterable[Reference], now: datetime) -> None:
+def _confirm(db: Tables, pair: Pair, records: Iterable[Reference], now: datetime) -> None:
     """Remember what one follows; past MAX_WATCHED the oldest goes."""
     db.executemany(
-        "INSERT OR REPLACE INTO confirmed VALUES (?, ?, ?, ?)", [(*pair, record, micros(now)) for record in records]
+        "INSERT INTO confirmed VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (watcher, service, record) DO UPDATE SET seen = excluded.seen",
+        [(*pair, record, micros(now)) for record in records],
     )
     (held,) = db.execute("SELECT count(*) FROM confirmed WHERE watcher = ?", pair[:1]).fetchone()
     if held > MAX_WATCHED:
@@ -348,28 +349,29 @@ def _confirm(db: LockedConnection, pair: Pair, records: Iterable[Reference], now
         _delete(db, "confirmed", [Row((pair[0], service), record, None) for service, record in rows])
 
 
-def _delete(db: LockedConnection, table: str, rows: Iterable[Row]) -> None:
+def _delete(db: Tables, table: str, rows: Iterable[Row]) -> None:
     db.executemany(
         f"DELETE FROM {table} WHERE watcher = ? AND service = ? AND record = ?",  # noqa: S608 - our own names
         [(*row.pair, row.record) for row in rows],
     )
 
 
-def _epoch(db: LockedConnection) -> tuple[str, datetime]:
+def _epoch(db: Tables) -> tuple[str, datetime]:
     row = db.execute("SELECT id, at FROM epoch").fetchone()
     if row is None:
         raise TooBusy("no gateway announces anything yet", remedy="ask again in a moment")
     return str(row[0]), moment(row[1])
 
 
-def _number(db: LockedConnection, pair: Pair) -> int:
+def _number(db: Tables, pair: Pair) -> int:
     found = db.execute("SELECT number FROM watchers WHERE watcher = ? AND service = ?", pair).fetchone()
     return 0 if found is None else int(found[0])
 
 
-def _put(db: LockedConnection, rows: Iterable[Row]) -> None:
+def _put(db: Tables, rows: Iterable[Row]) -> None:
     db.executemany(
-        "INSERT OR REPLACE INTO announced VALUES (?, ?, ?, ?)",
+        "INSERT INTO announced VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (watcher, service, record) DO UPDATE SET state = excluded.state",
         [(*row.pair, row.record, _column(row.state)) for row in rows],
     )
 

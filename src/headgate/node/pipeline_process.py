@@ -180,7 +180,8 @@ def work(directory: Path, override: dict[str, str], stop: threading.Event) -> in
         domain = Domain.open(data)
         session = spark(master=f"local[{settings.pipeline.cores}]", memory=settings.pipeline.memory)
         warm_up(session, settings.pipeline.cores)
-        tidy = Housekeeper(Domain.open(data), Cursors(data / Cursors.FILE), limits_of(settings), utc_now)
+        cursors = Cursors(domain.paths.shared(Cursors.FILE))
+        tidy = Housekeeper(Domain.open(data), cursors, limits_of(settings), utc_now)
         thread = threading.Thread(target=tidy.run, args=(stop,), name="housekeeping", daemon=True)
         thread.start()
         try:
@@ -300,7 +301,7 @@ class Housekeeper:
         for stream, some in self._unread(every).items():
             floors.setdefault(stream, []).extend(some)
         if any(one.detection is not None and one.detection.derives for one in every):
-            floor = Floor(derived_through(self._domain.paths.directory) + 1, DERIVING, None, frozenset({Where.SIGNALS}))
+            floor = Floor(derived_through(self._domain.paths) + 1, DERIVING, None, frozenset({Where.SIGNALS}))
             floors.setdefault(SIGNALS, []).append(floor)
         return plan(micros(now), events, deliveries, floors, self._limits, signals)
 

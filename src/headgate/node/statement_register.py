@@ -27,7 +27,7 @@ from headgate.model.state import State
 from headgate.model.values import micros, moment
 from headgate.node.config import Files
 from headgate.node.logs import Log
-from headgate.pipeline.log.sqlite_files import SharedFile
+from headgate.storage.shared import SharedState
 from headgate.trust.certificates import issue_certificate
 from headgate.trust.keys import PrivateKey
 from headgate.trust.presented import check_broker, open_presented
@@ -60,7 +60,7 @@ class Heard:
     statement: str | None = None
 
 
-class StatementRegister(SharedFile):
+class StatementRegister(SharedState):
     """The memory of one domain's service."""
 
     FILE = "authority.db"
@@ -94,8 +94,8 @@ class StatementRegister(SharedFile):
                         remedy="use those, give some up, or raise `authority.issued_per_principal`",
                     )
                 times = {"at": micros(statement.at), "until": micros(statement.until)}
-                insert = "INSERT INTO issued VALUES (:id, :kind, :principal, :subject, :rule, :at, :until)"
-                db.execute(insert, asdict(statement) | times)
+                values = tuple((asdict(statement) | times).values())
+                db.execute("INSERT INTO issued VALUES (?, ?, ?, ?, ?, ?, ?)", values)
 
     def issued(self, principal: str | None, after: str, most: int) -> list[IssuedStatement]:
         """Statements by id, after one: of a principal, or of all."""
@@ -117,7 +117,7 @@ class StatementRegister(SharedFile):
 
     def revocations(self) -> tuple[int, frozenset[str]]:
         """The list: its number and all that is on it."""
-        rows = self._rows("SELECT number, id FROM list LEFT JOIN revoked")
+        rows = self._rows("SELECT number, id FROM list LEFT JOIN revoked ON 1 = 1")
         return int(rows[0][0]), frozenset(id for _, id in rows if id is not None)
 
     def is_revoked(self, id: str) -> bool:
@@ -142,7 +142,9 @@ class StatementRegister(SharedFile):
         with self._writing() as db:
             (number,) = db.execute("SELECT number FROM list").fetchone()
             if number < known.number:
-                db.executemany("INSERT OR IGNORE INTO revoked VALUES (?, NULL)", [(id,) for id in known.revoked])
+                db.executemany(
+                    "INSERT INTO revoked VALUES (?, NULL) ON CONFLICT DO NOTHING", [(id,) for id in known.revoked]
+                )
                 db.execute("UPDATE list SET number = ?", (known.number + 1,))
 
     # -- what others said -------------------------------------------------------------------------------------
@@ -151,14 +153,17 @@ class StatementRegister(SharedFile):
         """Remember the last list of an issuer; its entries are written only when they are others."""
         text = statement if len(statement) <= MAX_KEPT_LIST else None
         with self._writing() as db:
+            issued = micros(listed.issued)
             done = db.execute(
-                "UPDATE heard SET issued = max(issued, ?), at = ?, statement = ? WHERE issuer = ? AND number = ?",
-                (micros(listed.issued), micros(now), text, listed.issuer, listed.number),
+                "UPDATE heard SET issued = CASE WHEN issued > ? THEN issued ELSE ? END, at = ?, statement = ? "
+                "WHERE issuer = ? AND number = ?",
+                (issued, issued, micros(now), text, listed.issuer, listed.number),
             )
             if done.rowcount == 0:
                 entries = json.dumps(sorted(listed.revoked))
-                values = (listed.issuer, listed.number, micros(listed.issued), micros(now), entries, text)
-                db.execute("INSERT OR REPLACE INTO heard VALUES (?, ?, ?, ?, ?, ?)", values)
+                values = (listed.issuer, listed.number, issued, micros(now), entries, text)
+                db.execute("DELETE FROM heard WHERE issuer = ?", (listed.issuer,))
+                db.execute("INSERT INTO heard VALUES (?, ?, ?, ?, ?, ?)", values)
 
     def heard(self, issuer: str) -> Heard | None:
         """The last list of an issuer."""
@@ -178,7 +183,10 @@ class StatementRegister(SharedFile):
     def keep_type(self, name: str, statement: str) -> None:
         """Keep the signed definition of a type, in place of an earlier one."""
         with self._writing() as db:
-            db.execute("INSERT OR REPLACE INTO types VALUES (?, ?)", (name, statement))
+            db.execute(
+                "INSERT INTO types VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET statement = excluded.statement",
+                (name, statement),
+            )
 
     def type(self, name: str) -> str | None:
         """The signed definition of a type."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headgate.model.errors import NotFound
+from headgate.model.errors import BadConfig, NotFound
 from headgate.node.config import NODE, Config, Files
 from headgate.node.domain import utc_now
 from headgate.node.processes import Lock, ManagedProcess, listen
@@ -92,7 +92,14 @@ def prepare(directory: Path, environ: Mapping[str, str], override: Mapping[str, 
     check_java()
     settings = Config.load(directory, environ, override)
     files = Files(directory)
-    if not Paths(files.data).ledger.exists():
+    paths = Paths(files.data)
+    if (paths.database or "") != settings.storage.database:
+        raise BadConfig(
+            f"`storage.database` is `{settings.storage.database}`, and the domain's is `{paths.database or ''}`",
+            place=str(files.config),
+            remedy="write that, or move the domain with `headgate migrate`",
+        )
+    if not paths.has_ledger:
         raise NotFound(f"`{files.data}` holds no ledger", remedy="restore it from a copy, or `headgate init` another")
     broker = PrivateKey.load(files.broker_key).public.did
     Positions.load(files.position_key)

@@ -27,8 +27,8 @@ from headgate.model.values import Value
 from headgate.pipeline.index.index import Types
 from headgate.pipeline.log.codec import EventBatch, LogBatch, Words, to_blob
 from headgate.pipeline.log.event_log import Chunk, Size
-from headgate.pipeline.log.sqlite_files import StreamFile, failures, transaction
 from headgate.pipeline.match import Matches
+from headgate.storage.files import StreamFile, failures, transaction
 
 
 @dataclass(frozen=True, slots=True)

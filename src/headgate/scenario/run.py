@@ -44,13 +44,18 @@ def run_all(
     session: Any = None,
     seed: int = 0,
     renew: Callable[[], Any] | None = None,
+    database: Callable[[], str] | None = None,
 ) -> Iterator[list[EngineResult]]:
-    """Every scenario in turn; on Spark as many at once as there are processors. `renew`: a session on a new JVM."""
+    """Every scenario in turn; on Spark as many at once as there are processors. `renew`: a session on a new JVM.
+
+    Nodes keep ledger and shared state in a new, empty `database` each, if that gives them.
+    """
     at_once = min(MOST_AT_ONCE, os.cpu_count() or 1) if ON_SPARK.intersection(engines) else 1
     pool = ThreadPoolExecutor(at_once, thread_name_prefix="scenario")
     held: list[list[EngineResult]] = []
     try:
-        for future in [pool.submit(run, one, engines, session=session, seed=seed) for one in scenarios]:
+        given = {"session": session, "seed": seed, "database": database}
+        for future in [pool.submit(run, one, engines, **given) for one in scenarios]:
             results = future.result()
             if held or any(_again(result) for result in results):
                 held.append(results)
@@ -65,7 +70,7 @@ def run_all(
             yield from held
             return
     for results in held:
-        yield run(results[0].scenario, engines, session=session, seed=seed, before=results)
+        yield run(results[0].scenario, engines, session=session, seed=seed, before=results, database=database)
 
 
 def run(
@@ -75,6 +80,7 @@ def run(
     session: Any = None,
     seed: int = 0,
     before: Sequence[EngineResult] = (),
+    database: Callable[[], str] | None = None,
 ) -> list[EngineResult]:
     """A scenario on some engines, in this order; those on Spark need a session.
 
@@ -86,7 +92,7 @@ def run(
         if earlier is not None and not _again(earlier):
             results.append(earlier)
             continue
-        result = _run(scenario, engine, session, seed, earlier)
+        result = _run(scenario, engine, session, seed, earlier, database)
         reference = next((one for one in results if one.engine == DECIDE and one.finished), None)
         if engine in ON_SPARK and result.finished and reference is not None:
             told = disagreements(reference.outcome, result.outcome, engine)
@@ -95,13 +101,20 @@ def run(
     return results
 
 
-def _run(scenario: Scenario, engine: str, session: Any, seed: int, earlier: EngineResult | None) -> EngineResult:
+def _run(
+    scenario: Scenario,
+    engine: str,
+    session: Any,
+    seed: int,
+    earlier: EngineResult | None,
+    database: Callable[[], str] | None,
+) -> EngineResult:
     """A scenario on one engine, perhaps after an earlier try."""
     failures = () if earlier is None else earlier.failures
     started = time.perf_counter()
     finished, outcome, differences = True, ScenarioOutcome(), list[str]()
     try:
-        outcome = _played(scenario, engine, session, seed)
+        outcome = _played(scenario, engine, session, seed, database)
         differences = judge(scenario, outcome)
     except BadScenario as error:
         differences = [str(error)]
@@ -115,7 +128,9 @@ def _again(result: EngineResult) -> bool:
     return not result.finished and result.engine in ON_SPARK
 
 
-def _played(scenario: Scenario, engine: str, session: Any, seed: int) -> ScenarioOutcome:
+def _played(
+    scenario: Scenario, engine: str, session: Any, seed: int, database: Callable[[], str] | None
+) -> ScenarioOutcome:
     """What comes of a scenario on an engine; those with all that a node has are loaded when they are asked for."""
     match engine:
         case "spark":
@@ -125,7 +140,7 @@ def _played(scenario: Scenario, engine: str, session: Any, seed: int) -> Scenari
         case "node":
             from headgate.scenario.engines.node_engine import run_node
 
-            return run_node(scenario, session, seed)
+            return run_node(scenario, session, seed, None if database is None else database())
         case _:
             return run_decide(scenario)
 

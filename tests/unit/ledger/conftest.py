@@ -17,6 +17,7 @@ from headgate.model.changes import (
 )
 from headgate.model.types import EventType
 from headgate.model.values import Kind
+from headgate.storage.shared import Where
 
 START = datetime(2026, 1, 1, 9, tzinfo=UTC)
 
@@ -32,8 +33,8 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ledger(path: Path) -> Iterator[Ledger]:
-    with Ledger.create(path, clock=ticking()) as made:
+def ledger(stored_in: Where) -> Iterator[Ledger]:
+    with Ledger.create(stored_in, clock=ticking()) as made:
         yield made
 
 

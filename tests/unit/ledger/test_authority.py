@@ -30,6 +30,7 @@ from headgate.model.changes import (
 from headgate.model.errors import StaleList
 from headgate.model.rights import Rule
 from headgate.model.state import ADMINISTRATOR, State
+from headgate.storage.shared import Where
 from strategies.authority import (
     CCS,
     DIDS,
@@ -128,19 +129,19 @@ def test_the_ledger_holds_what_stands(story: tuple[list, list[Step]], together: 
     ],
     ids=["another-chain", "shown-anew"],
 )
-def test_what_leaves_and_comes_back_in_one_batch_comes_last(path: Path, batch: tuple[Change, ...]) -> None:
-    with Ledger.create(path) as ledger:
+def test_what_leaves_and_comes_back_in_one_batch_comes_last(stored_in: Where, batch: tuple[Change, ...]) -> None:
+    with Ledger.create(stored_in) as ledger:
         ledger.commit(Batch(ADMINISTRATOR, (*WORLD, present(SMITH, C1, C2))))
         first = [rule.type for rule in chains(ledger.state())]
         ledger.commit(Batch(ADMINISTRATOR, batch))
         held = ledger.state()
         assert [rule.type for rule in chains(held)] == first[::-1]
-        with Ledger.open(path) as again:
+        with Ledger.open(stored_in) as again:
             assert exact(again.state()) == exact(held)
 
 
-def test_what_statements_change_in_words(path: Path) -> None:
-    with Ledger.create(path, clock=ticking()) as ledger:
+def test_what_statements_change_in_words(stored_in: Where) -> None:
+    with Ledger.create(stored_in, clock=ticking()) as ledger:
         ledger.commit(Batch(ADMINISTRATOR, WORLD))
 
         def said(*changes: Change) -> list[str]:
@@ -186,12 +187,12 @@ def test_what_statements_change_in_words(path: Path) -> None:
         assert said(SetNetwork(None)) == ["the network has no name any more; it was `police`"]
 
 
-def test_the_rule_of_each_provider_is_kept(path: Path) -> None:
+def test_the_rule_of_each_provider_is_kept(stored_in: Where) -> None:
     def says(id: str, issuer: str, rule: str, start: float) -> Identify:
         valid = Validity(at(start), at(90))
         return Identify(SMITH, Identity(id, issuer, SMITH, {}, valid, parse_condition(rule)), at(20))
 
-    with Ledger.create(path, clock=ticking()) as ledger:
+    with Ledger.create(stored_in, clock=ticking()) as ledger:
         ledger.commit(Batch(ADMINISTRATOR, WORLD))
         home, away = SetProvider(Provider(PITO, "home")), SetProvider(Provider(CCS, "away"))
         ledger.commit(Batch(ADMINISTRATOR, (home, away, says("i", PITO, "$a = 1", 5))))
@@ -203,13 +204,13 @@ def test_the_rule_of_each_provider_is_kept(path: Path) -> None:
         ]
         kept = ledger.state().attested_rules[SMITH]
         assert [(one.provider, one.began) for one in kept] == [(CCS, at(1)), (PITO, at(5))]
-    with Ledger.open(path) as again:
+    with Ledger.open(stored_in) as again:
         assert again.state().attested_rules == {SMITH: kept}
         with pytest.raises(StaleList):
             again.commit(Batch(ADMINISTRATOR, (says("k", PITO, "$a = 1 or $c = 1", 4),)))
 
 
-def test_what_chains_add_up_to_can_be_kept(path: Path) -> None:
+def test_what_chains_add_up_to_can_be_kept(stored_in: Where) -> None:
     """A condition that no expression says would stop every batch that brings it, such as another's revocation."""
 
     def wordy(name: str) -> str:
@@ -218,7 +219,7 @@ def test_what_chains_add_up_to_can_be_kept(path: Path) -> None:
     above = cert("a", PITO, MET, over(where=wordy("lane")), over("uk.*", SEES), delegate=True)
     below = cert("b", MET, SMITH, over(where=wordy("location")), over("uk.*", SEES), freshness=60)
     whole = cert("c", PITO, SMITH, over("*", SEES))
-    with Ledger.create(path) as ledger:
+    with Ledger.create(stored_in) as ledger:
         ledger.commit(Batch(ADMINISTRATOR, (*WORLD, present(SMITH, above, below, whole))))
         ledger.commit(Batch(ADMINISTRATOR, (revoked(MET, 1),)))
         held = {rule.id: rule for rule in chains(ledger.state())}

@@ -38,6 +38,7 @@ from headgate.model.errors import (
 )
 from headgate.model.rights import Action, Effect, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR
+from headgate.storage.shared import Where
 
 Commit = Callable[..., int]
 
@@ -205,9 +206,9 @@ def test_versions_that_do_not_exist_are_not_found(ledger: Ledger, commit: Commit
 
 
 @pytest.mark.usefixtures("furnished")
-def test_another_ledger_on_the_file_moves_this_one_on(ledger: Ledger, path: Path, commit: Commit) -> None:
+def test_another_ledger_on_the_file_moves_this_one_on(ledger: Ledger, stored_in: Where, commit: Commit) -> None:
     forbid = Rule("no", "bob", frozenset({Action.SUBSCRIBE}), effect=Effect.FORBID)
-    with Ledger.open(path) as other:
+    with Ledger.open(stored_in) as other:
         other.commit(Batch("administrator", (AddRule(rule("r")), Subscribe(Subscription("s", "bob", "news.Story")))))
         commit(AddRule(forbid, first=True), Unsubscribe("s"))
         other.commit(Batch("bob", (Subscribe(Subscription("s", "bob", "news.Story")),)))

@@ -54,6 +54,7 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.model.types import EventType
 from headgate.model.values import Kind
 from headgate.roles.records.book import Book
+from headgate.storage.shared import Where
 from strategies.roles import START
 
 Commit = Callable[..., int]
@@ -129,7 +130,7 @@ def test_what_would_not_read_back_is_refused(ledger: Ledger, commit: Commit, mee
     assert ledger.version == meeting
 
 
-def test_what_policy_says_of_roles_is_kept(ledger: Ledger, path: Path, commit: Commit, meeting: int) -> None:
+def test_what_policy_says_of_roles_is_kept(ledger: Ledger, stored_in: Where, commit: Commit, meeting: int) -> None:
     rule = Rule(
         *("r1", "", frozenset({Action.SUBSCRIBE}), "badge.Seen"),
         where=parse_condition("badge = $u"),
@@ -141,7 +142,7 @@ def test_what_policy_says_of_roles_is_kept(ledger: Ledger, path: Path, commit: C
         SetRepresentative(parse_representative("badge.Seen", {"user": "Above(badge)"})),
         SetEventPolicy(parse_event_policy("Seen(u, r) <= Conf.Member(u)\n-Seen(u, r) <= \n")),
     )
-    with Ledger.open(path) as again:
+    with Ledger.open(stored_in) as again:
         state = again.state()
         assert state == ledger.state()
         assert state.rules[0].role == rule.role
@@ -239,7 +240,7 @@ def test_doubt_and_its_end_are_told(ledger: Ledger, commit: Commit, meeting: int
     assert list(ledger.state(lost).roles.held["cat"]) == before
 
 
-def test_bans_revokers_and_watches_are_kept(ledger: Ledger, path: Path, commit: Commit, meeting: int) -> None:
+def test_bans_revokers_and_watches_are_kept(ledger: Ledger, stored_in: Where, commit: Commit, meeting: int) -> None:
     commit(enter("g", "Guest", "bob"), ElectRole("e", "Conf", "Member", None, "ann", None, START))
     commit(GrantRole("c2", "Conf", "Chair", (), "cat"), PassRevocation("e", "ann", "cat"))
     record = ledger.state().roles.memberships["g"].record
@@ -247,7 +248,7 @@ def test_bans_revokers_and_watches_are_kept(ledger: Ledger, path: Path, commit: 
     assert ledger.record_state(record) is True
     banned = commit(RevokeRole("Conf", "Guest", ("bob",), "ann", None, START))
     assert "revoked: `Conf.Guest('bob')`, by `ann` as `Chair`" in said(ledger, banned)
-    with Ledger.open(path) as again:
+    with Ledger.open(stored_in) as again:
         assert again.state() == ledger.state()
         assert again.state().roles.elections["e"].revokers == ("cat",)
         assert again.record_state(record) is False
@@ -256,8 +257,8 @@ def test_bans_revokers_and_watches_are_kept(ledger: Ledger, path: Path, commit: 
             again.commit(Batch(ADMINISTRATOR, (enter("g2", "Guest", "bob"),)))
 
 
-def test_an_id_that_is_used_again_comes_last(ledger: Ledger, path: Path, commit: Commit, meeting: int) -> None:
-    with Ledger.open(path) as follower:
+def test_an_id_that_is_used_again_comes_last(ledger: Ledger, stored_in: Where, commit: Commit, meeting: int) -> None:
+    with Ledger.open(stored_in) as follower:
         for name in ("a", "b"):
             commit(GrantRole(name, "Login", "LoggedOn", ("ann", name), "ann"))
         assert follower.state().roles.held["ann"] == ("l-ann", "chair", "a", "b")
@@ -318,12 +319,12 @@ def test_a_refused_batch_and_a_failed_write_leave_roles_as_they_were(
     assert ledger.commit(Batch(ADMINISTRATOR, (AddRow("Above", ("a", "b")),))) == version + 2
 
 
-def test_the_graph_is_as_it_was_after_a_restart(ledger: Ledger, path: Path, commit: Commit, meeting: int) -> None:
+def test_the_graph_is_as_it_was_after_a_restart(ledger: Ledger, stored_in: Where, commit: Commit, meeting: int) -> None:
     commit(AddMember("staff", "bob"), enter("m", "Member", "bob"))
     commit(enter("s", "Speaker", "bob"))
     kept = ledger._book
     assert kept is not None
-    with Ledger.open(path) as again:
+    with Ledger.open(stored_in) as again:
         anew = Book(again.state())
         assert list(anew.records.records()) == list(kept.records.records())
         assert anew.index.users == kept.index.users
@@ -492,10 +493,12 @@ def start(*writers: subprocess.Popen[str]) -> None:
         writer.stdin.flush()
 
 
-def test_two_processes_give_and_take_roles_at_once(ledger: Ledger, path: Path, commit: Commit, meeting: int) -> None:
+def test_two_processes_give_and_take_roles_at_once(
+    ledger: Ledger, stored_in: Where, commit: Commit, meeting: int
+) -> None:
     commit(AddMember("staff", "bob"), AddMember("staff", "cat"))
     count = 4
-    with process(WRITER, path, "bob", count) as one, process(WRITER, path, "cat", count) as two:
+    with process(WRITER, stored_in, "bob", count) as one, process(WRITER, stored_in, "cat", count) as two:
         start(one, two)
         for writer in (one, two):
             writer.communicate(timeout=120)
@@ -512,9 +515,11 @@ def test_two_processes_give_and_take_roles_at_once(ledger: Ledger, path: Path, c
     assert set(ledger.state(version).roles.held) == {"ann"}
 
 
-def test_what_a_killed_process_revoked_stays_revoked(ledger: Ledger, path: Path, commit: Commit, meeting: int) -> None:
+def test_what_a_killed_process_revoked_stays_revoked(
+    ledger: Ledger, stored_in: Where, commit: Commit, meeting: int
+) -> None:
     commit(AddMember("staff", "bob"))
-    with process(WRITER, path, "bob", 10_000) as writer:
+    with process(WRITER, stored_in, "bob", 10_000) as writer:
         start(writer)
         assert writer.stdout is not None
         lines = [writer.stdout.readline().strip() for _ in range(7)]
@@ -522,7 +527,7 @@ def test_what_a_killed_process_revoked_stays_revoked(ledger: Ledger, path: Path,
         lines += writer.stdout.read().split("\n")[:-1]
     gone = [line[1:] for line in lines if line.startswith("-")]
     assert gone
-    with Ledger.open(path) as again:
+    with Ledger.open(stored_in) as again:
         again.check()
         state = again.state()
         ever = {

@@ -1,12 +1,12 @@
 """Starting points are recorded once and never go back (D7)."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from headgate.ledger import Ledger, StartingPoint
 from headgate.model.errors import BadDefinition, NotFound, StaleVersion, VersionConflict
+from headgate.storage.shared import Where
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def four(ledger: Ledger, commit: Callable[..., int]) -> Ledger:
     return ledger
 
 
-def test_points_are_recorded_once_and_kept(four: Ledger, path: Path) -> None:
+def test_points_are_recorded_once_and_kept(four: Ledger, stored_in: Where) -> None:
     four.record_starting_point("b", 1, 0)
     for _ in range(2):
         four.record_starting_point("a", 1, 5)
@@ -24,7 +24,7 @@ def test_points_are_recorded_once_and_kept(four: Ledger, path: Path) -> None:
     four.record_starting_point("a", 4, 8)
     a1, a2, a4 = StartingPoint("a", 1, 5), StartingPoint("a", 2, 5), StartingPoint("a", 4, 8)
     b1 = StartingPoint("b", 1, 0)
-    with Ledger.open(path) as again:
+    with Ledger.open(stored_in) as again:
         assert again.starting_points() == [a1, a2, a4, b1]
         assert again.starting_points(1) == [a1, b1]
         assert again.starting_points(stream="a") == [a1, a2, a4]

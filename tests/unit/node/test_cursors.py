@@ -19,14 +19,15 @@ from headgate.model.values import micros
 from headgate.node.cursors import MAX_RESERVATIONS, PRESENT_SECONDS, Ack, Cursors, Reservation
 from headgate.pipeline import SIGNALS
 from headgate.pipeline.log.retention import Floor, Where
+from headgate.storage.shared import Where as Place
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 DELIVERIES, LOG = frozenset({Where.DELIVERIES}), frozenset({Where.LOG})
 
 
 @pytest.fixture
-def cursors(tmp_path: Path) -> Iterator[Cursors]:
-    made = Cursors(tmp_path / Cursors.FILE)
+def cursors(stored_in: Place) -> Iterator[Cursors]:
+    made = Cursors(stored_in)
     yield made
     made.close()
 
@@ -66,8 +67,8 @@ def test_two_processes_agree_on_the_furthest(moves: list[tuple[bool, str, int]])
             one.close()
 
 
-def test_ended_sessions_are_known_everywhere_and_forgotten_when_expired(tmp_path: Path) -> None:
-    here, there = Cursors(tmp_path / Cursors.FILE), Cursors(tmp_path / Cursors.FILE)
+def test_ended_sessions_are_known_everywhere_and_forgotten_when_expired(stored_in: Place) -> None:
+    here, there = Cursors(stored_in), Cursors(stored_in)
     assert not there.ended("x")
     here.end_session("x", NOW + timedelta(seconds=5))
     here.end_session("x", NOW + timedelta(seconds=5))

@@ -19,6 +19,7 @@ from headgate.model.state import ADMINISTRATOR
 from headgate.node.domain import Domain, Follower
 from headgate.node.peers import QUESTION_SECONDS, PeerQuestion, Peers
 from headgate.roles.certificates.remote_records import FollowCounts, identity
+from headgate.storage.shared import Where
 from strategies.role_serving import Office, office
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -31,8 +32,8 @@ def at(seconds: float) -> datetime:
 
 
 @pytest.fixture
-def peers(tmp_path: Path) -> Iterator[Peers]:
-    made = Peers(tmp_path / "peers.db")
+def peers(stored_in: Where) -> Iterator[Peers]:
+    made = Peers(stored_in)
     yield made
     made.close()
 

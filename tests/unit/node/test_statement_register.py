@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
@@ -15,14 +14,15 @@ from headgate.model.authority import RevocationList
 from headgate.model.errors import TooMany
 from headgate.node import statement_register as module
 from headgate.node.statement_register import MAX_KEPT_LIST, IssuedStatement, StatementRegister
+from headgate.storage.shared import Where
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
-def register(tmp_path: Path) -> Iterator[StatementRegister]:
-    made = StatementRegister(tmp_path / "authority.db")
+def register(stored_in: Where) -> Iterator[StatementRegister]:
+    made = StatementRegister(stored_in)
     yield made
     made.close()
 
@@ -101,18 +101,19 @@ import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from headgate.node.statement_register import StatementRegister
-register = StatementRegister(Path(sys.argv[1]))
+where = sys.argv[1]
+register = StatementRegister(where if "://" in where else Path(where))
 for n in range(10_000):
     register.revoke(f"r{sys.argv[2]}-{n}", datetime.now(UTC))
     print(register.number(), flush=True)
 """
 
 
-def test_the_number_never_goes_back_through_kill_9(tmp_path: Path) -> None:
-    path, told = tmp_path / "authority.db", 0
+def test_the_number_never_goes_back_through_kill_9(stored_in: Where) -> None:
+    told = 0
     for turn in range(3):
         child = subprocess.Popen(
-            [sys.executable, "-c", _CHILD, str(path), str(turn)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", _CHILD, str(stored_in), str(turn)], stdout=subprocess.PIPE, text=True
         )
         assert child.stdout is not None
         for _ in range(20):
@@ -124,7 +125,7 @@ def test_the_number_never_goes_back_through_kill_9(tmp_path: Path) -> None:
         child.wait()
         child.stdout.close()
         told = max([told, *map(int, rest)])
-        register = StatementRegister(path)
+        register = StatementRegister(stored_in)
         number, revoked = register.revocations()
         assert number >= told
         assert len(revoked) == number

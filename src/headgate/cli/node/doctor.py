@@ -269,12 +269,14 @@ def _data(files: Files, now: datetime) -> Iterator[Check]:
             state = ledger.state()
             last = ledger.versions(after=max(0, state.version - 1))
             newest = last[-1].time if last else None
-        yield Check("ledger", "ok", f"version {state.version}, every row as it was written")
+        kept = f" in {paths.database}" if paths.database else ""
+        yield Check("ledger", "ok", f"version {state.version}{kept}, every row as it was written")
     except HeadgateError as error:
         yield _failed("ledger", error)
     yield from _guarded("log and deliveries", _files(files, paths, now, state))
-    if (files.data / Cursors.FILE).exists():
-        yield from _attempt("cursors", lambda: Cursors(files.data / Cursors.FILE).close(), "can be read")
+    cursors = paths.shared(Cursors.FILE)
+    if not isinstance(cursors, Path) or cursors.exists():
+        yield from _attempt("cursors", lambda: Cursors(cursors).close(), "can be read")
     if newest is not None and newest > now:
         yield Check("clock", "warn", f"the newest version was made at {newest:%Y-%m-%d %H:%M:%S}, after now", "set it")
     else:
@@ -309,7 +311,7 @@ def _files(files: Files, paths: Paths, now: datetime, state: State | None) -> It
             remedy = "`headgate up` works them out; if it runs, look into `logs/pipeline.log`"
             yield _warn_if(facts.undetected_for > STALL_SECONDS, "detections", text, remedy)
             yield from _remarks(paths, watch.remarks())
-        refused = refused_signals(files.data)
+        refused = refused_signals(paths)
         if refused:
             last, count = refused[0], sum(one.count for one in refused)
             text = f"{count} signals made no event or row; the last of `{last.subscription}`: {last.message}"

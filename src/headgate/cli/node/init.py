@@ -36,6 +36,7 @@ from headgate.node.domain import Domain, utc_now
 from headgate.node.processes import Notice, Supervisor, What, settings_from
 from headgate.node.statement_register import vouch
 from headgate.node.topology import Node, check_ports, prepare
+from headgate.storage.postgres import checked_address
 from headgate.trust import positions, tokens
 from headgate.trust.keys import PrivateKey, sync_directory
 from headgate.trust.tls import certificate_of, expires, fingerprint, make_certificate
@@ -97,6 +98,7 @@ class Made:
     administrator: str
     certificate: str
     expires: datetime
+    database: str | None
 
 
 def init(
@@ -104,6 +106,10 @@ def init(
     name: Annotated[str | None, option("--name", "The domain's name.", unset="the directory's")] = None,
     host: Annotated[
         list[str] | None, option("--host HOST", "A name or address that clients will use; may be repeated.")
+    ] = None,
+    database: Annotated[
+        str | None,
+        option("--database URL", "A PostgreSQL database for ledger and shared state.", unset="files in DIR"),
     ] = None,
 ) -> None:
     """Make a domain: keys, a TLS certificate, settings with their defaults, and a small policy to begin with.
@@ -116,11 +122,16 @@ def init(
     `headgate init shop`
 
     `headgate init /srv/headgate --name shop --host gate.example.org --host 10.0.0.7`
+
+    `headgate init shop --database postgresql://headgate@db.example/shop`
     """
-    _show(directory, make_domain(directory, name, host or (), utc_now()))
+    address = None if database is None else checked_address(database)
+    _show(directory, make_domain(directory, name, host or (), utc_now(), address))
 
 
-def make_domain(directory: Path, name: str | None, hosts: Sequence[str], now: datetime) -> Made:
+def make_domain(
+    directory: Path, name: str | None, hosts: Sequence[str], now: datetime, database: str | None = None
+) -> Made:
     """Make a whole domain beside its place, or inside if there is a directory, and move it when it is finished.
 
     A directory that is there stays the same one: somebody may be in it, or it may be where a disk is mounted.
@@ -134,7 +145,7 @@ def make_domain(directory: Path, name: str | None, hosts: Sequence[str], now: da
     except (OSError, RuntimeError) as error:  # the latter for links that lead in a circle
         raise BadDefinition(f"`{directory}` cannot be made ({error})", remedy="name one where you may write") from None
     try:
-        made = _build(Files(building), target.name if name is None else name, hosts, now)
+        made = _build(Files(building), target.name if name is None else name, hosts, now, database)
         _move(building, target, directory)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
@@ -149,12 +160,12 @@ def _check_free(place: Path, given: Path) -> None:
         raise BadDefinition(f"`{given}` is there already, and is not an empty directory", remedy="name a new one")
 
 
-def _build(files: Files, name: str, hosts: Sequence[str], now: datetime) -> Made:
+def _build(files: Files, name: str, hosts: Sequence[str], now: datetime, database: str | None) -> Made:
     for private in (files.keys, files.tls, files.data):
         private.mkdir(mode=0o700)
     files.policy.mkdir()
     try:
-        files.config.write_text(example({"domain.name": name}))
+        files.config.write_text(example({"domain.name": name, "storage.database": database or ""}))
     except BadConfig as error:
         raise BadConfig(error.message, remedy=f"`--name` with {error.remedy}") from None
     make_certificate(files.tls, hosts, now, MAX_CERTIFICATE_DAYS)
@@ -169,10 +180,14 @@ def _build(files: Files, name: str, hosts: Sequence[str], now: datetime) -> Made
     dids = {"administrator": administrator.public.did, "till": till.public.did, "ann": ann.public.did}
     (files.policy / "shop.yaml").write_text(POLICY.format(name=name, **dids))
     (files.directory / ".gitignore").write_text(GITIGNORE)
-    with Domain.create(files.data) as domain:  # with its key, the administrator can connect before there is a policy
+    with Domain.create(
+        files.data, database=database
+    ) as domain:  # with its key, the administrator can connect before there is a policy
         domain.commit(Batch(ADMINISTRATOR, (SetKey(ADMINISTRATOR, administrator.public.did),), "headgate init"))
     certificate = fingerprint(certificate_of(files.tls_certificate))
-    return Made(files, name, broker.public.did, administrator.public.did, certificate, expires(files.tls_certificate))
+    return Made(
+        files, name, broker.public.did, administrator.public.did, certificate, expires(files.tls_certificate), database
+    )
 
 
 def _move(building: Path, target: Path, given: Path) -> None:
@@ -212,7 +227,12 @@ def _show(directory: Path, made: Made) -> None:
         (files.metrics_token, "what whoever reads /metrics has to show"),
         (files.statements, "the domain's word that the gateways are its own, which they show to clients"),
         (files.tls_certificate, f"the certificate that clients pin, good until {made.expires:%Y-%m-%d}"),
-        (files.data, "ledger, log and deliveries, empty"),
+        (
+            files.data,
+            "log and deliveries, empty; the database has the ledger"
+            if made.database
+            else "ledger, log and deliveries, empty",
+        ),
     ):
         say((f"  {path}", "bold"))
         say((f"      {what}", "dim"))

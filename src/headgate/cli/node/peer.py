@@ -225,7 +225,7 @@ def list_(domain: DomainOption, json: Json = False) -> None:
         book = opened.ledger.state().roles
     watchers = Counter(watch.watcher for watch in book.watches)
     if (data / Peers.FILE).is_file():
-        with closing(Peers(data / Peers.FILE)) as peers:
+        with closing(Peers(opened.paths.shared(Peers.FILE))) as peers:
             statuses = peers.statuses(book, utc_now())
     else:
         statuses = statuses_of(book, utc_now())

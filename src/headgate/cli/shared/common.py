@@ -224,9 +224,9 @@ def data_directory(domain: Path) -> Path:
     from headgate.pipeline.paths import Paths
 
     files = Files(domain)
-    if files.config.is_file() or (not Paths(domain).ledger.exists() and Paths(files.data).ledger.exists()):
+    if files.config.is_file() or (not Paths(domain).has_ledger and Paths(files.data).has_ledger):
         return files.data
-    if domain == HERE and not Paths(domain).ledger.exists():
+    if domain == HERE and not Paths(domain).has_ledger:
         raise NotFound("the current directory is not a domain", remedy="give `--domain DIR`; `headgate init` makes one")
     return domain
 

@@ -77,7 +77,7 @@ class Deriving:
 
     def _opened(self) -> Deriver:
         gateway = self._gateway
-        progress = DerivedProgress(gateway.files.data / DerivedProgress.FILE)
+        progress = DerivedProgress(gateway.domain.paths.shared(DerivedProgress.FILE))
         made = Deriver(
             gateway.domain,
             gateway.follower,

@@ -19,23 +19,21 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from operator import is_
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headgate.commands.peer_roles import declare, of_heartbeats, of_messages
 from headgate.commands.publishing.submissions import Submission, SubmissionOutcome, of_drafts
 from headgate.commands.role_certificates import Asker, records_of
 from headgate.commands.roles import Wish
-from headgate.ledger import Ledger
 from headgate.model.changes import Batch, EnterRole, WatchRecords
 from headgate.model.events import Draft
 from headgate.model.limits import MAX_MESSAGES, MAX_WATCHER_SILENCE_SECONDS
 from headgate.model.roles import RecordWatch, Reference, Service
 from headgate.model.state import State
+from headgate.node.auditor import Auditor
 from headgate.node.logs import Log, fault
 from headgate.node.peers import Pair, Row
 from headgate.node.processes import Lock
-from headgate.pipeline.log.sqlite_files import connect, failures, transaction
 from headgate.roles.requests import audit
 
 if TYPE_CHECKING:
@@ -50,44 +48,6 @@ _SILENCE: Final = timedelta(seconds=MAX_WATCHER_SILENCE_SECONDS)
 log = Log("announcing")
 
 Publish = Callable[[Submission], Awaitable[SubmissionOutcome]]
-
-
-AUDITED: Final = "audited.db"
-_FORMAT: Final = 1
-MOST_VERSIONS: Final = 1_000  # versions that are looked at together
-_SCHEMA: Final = "CREATE TABLE audited (one INTEGER PRIMARY KEY CHECK (one = 1), version INTEGER NOT NULL)"
-
-
-class Auditor:
-    """How far events about roles have been published. One process of a node uses it at a time."""
-
-    def __init__(self, path: Path, ledger: Ledger) -> None:
-        self.path = path
-        self._ledger = ledger
-        self._db = connect(path, _SCHEMA, _FORMAT, create=True)
-
-    def close(self) -> None:
-        """Let go of the file."""
-        self._db.close()
-
-    def pending(self, author: str, version: int) -> tuple[list[Draft], int]:
-        """The events of the versions after those that are done, and up to which; more may follow."""
-        since = self._done()
-        upto = min(version, since + MOST_VERSIONS)
-        if upto <= since:
-            return [], since
-        return [one.draft(author) for one in self._ledger.role_turns(since, upto)], upto
-
-    def done(self, version: int) -> None:
-        """Everything up to a version is in the log."""
-        if version > self._done():
-            with transaction(self._db, self.path) as db:
-                db.execute("INSERT OR REPLACE INTO audited VALUES (1, ?)", (version,))
-
-    def _done(self) -> int:
-        with failures(self.path):
-            found = self._db.execute("SELECT version FROM audited").fetchone()
-        return 0 if found is None else int(found[0])
 
 
 async def publish_all(publish: Publish, drafts: Sequence[Draft]) -> None:
@@ -106,7 +66,7 @@ class Announcer:
         self._publish, self._run_blocking = gateway.writer.publish, gateway.run_blocking
         self._heartbeat, self._clock, self._random = gateway.config.roles.heartbeat, gateway.clock, random
         self._lock = Lock(gateway.files.data / LOCK, "the announcer")
-        self._auditor = Auditor(gateway.files.data / AUDITED, gateway.domain.ledger)
+        self._auditor = Auditor(gateway.domain.paths.shared(Auditor.FILE), gateway.domain.ledger)
         self.leads = False
         self._epoch = ""
         self._rows: tuple[object, Sequence[Row]] = (None, ())

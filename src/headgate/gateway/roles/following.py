@@ -266,9 +266,9 @@ class Following:
     async def _look(self, abroad: Abroad) -> None:
         """Confirm what clients show, follow no longer what nobody needs, and read everything again now and then."""
         loop = asyncio.get_running_loop()
-        read, asked, seen = loop.time(), -1, None
+        read, asked, seen = loop.time(), None, None
         while True:
-            if (stamp := self._home.peers.changed()) != asked:
+            if (stamp := self._home.peers.stamp()) != asked:
                 asked = stamp
                 for question in await asyncio.to_thread(self._home.peers.asked, self.peer.name, self._home.clock()):
                     async with self._one:
@@ -525,7 +525,7 @@ def open_home(directory: Path, settings: Config) -> Home:
     if not data.is_dir():
         raise BadConfig(f"`{directory}` has no `{data.name}`", remedy="`headgate init DIR` makes a domain")
     domain = Domain.open(data)
-    return Home(settings.domain.name, domain, Follower(domain), Peers(data / Peers.FILE))
+    return Home(settings.domain.name, domain, Follower(domain), Peers(domain.paths.shared(Peers.FILE)))
 
 
 async def _work(home: Home, key: PrivateKey, files: Files) -> None:

@@ -34,7 +34,7 @@ from headgate.pipeline.log import promises
 from headgate.pipeline.log.appends import Append, Counts, Repeats, Window
 from headgate.pipeline.log.codec import LogBatch
 from headgate.pipeline.log.promises import OF_STREAM, Early, Promise, Promised, PromiseTable
-from headgate.pipeline.log.sqlite_files import StreamFile, failures, transaction
+from headgate.storage.files import StreamFile, failures, transaction
 
 FORMAT = 3
 _SCHEMA = f"""

@@ -50,7 +50,7 @@ class Pipeline:
 
     def start(self, *, until_empty: bool = False, limit: int | None = None) -> Any:
         """Start the streaming query; with `until_empty` it ends when it has caught up."""
-        options = {**self._options(), "ledger": str(self.paths.ledger), "fault": str(self.paths.fault)}
+        options = {**self._options(), "directory": str(self.paths.directory), "fault": str(self.paths.fault)}
         if limit is not None:
             options["limit"] = str(limit)
         stream = self.session.readStream.format(SOURCE).options(**options).load()

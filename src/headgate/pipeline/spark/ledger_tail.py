@@ -1,31 +1,28 @@
 """How far the ledger has come, for the data source, which asks before every micro-batch.
 
-Guarantees: the same answers as `Ledger`, read from its file with SQLite alone: loading the database library would take
-the Python process that Spark starts for a source longer than everything else it does.
+Guarantees: the same answers as `Ledger`, by plain SQL from its file or database: loading the database library would
+take the Python process that Spark starts for a source longer than everything else it does.
 """
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 from pathlib import Path
 from typing import Any
 
 from headgate.model.errors import NotFound
-from headgate.pipeline.log.sqlite_files import BUSY_SECONDS, failures
+from headgate.storage.postgres import LEDGER_SCHEMA
+from headgate.storage.shared import Where, reader
 
 
 class LedgerTail:
-    """The end of the ledger in a file. May be used from any thread."""
+    """The end of the ledger. May be used from any thread."""
 
-    def __init__(self, path: Path) -> None:
-        if not path.is_file():
-            raise NotFound(f"no ledger `{path}`", remedy="create it, or check the path")
-        self.path = path
+    def __init__(self, where: Where) -> None:
+        if isinstance(where, Path) and not where.is_file():
+            raise NotFound(f"no ledger `{where}`", remedy="create it, or check the path")
         self._lock = threading.Lock()
-        with failures(path):
-            self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA query_only = ON")
+        self._db = reader(where, LEDGER_SCHEMA)
 
     @property
     def version(self) -> int:
@@ -60,9 +57,9 @@ class LedgerTail:
     def _one(self, asked: str, *arguments: int) -> Any:
         # One at a time: whoever asks while another's answer is not read to its end is told what was true when that
         # other one began, even if it asks for what it has written since.
-        with failures(self.path), self._lock:
+        with self._lock, self._db.failures():
             return self._db.execute(asked, arguments).fetchone()[0]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file or connection."""
         self._db.close()

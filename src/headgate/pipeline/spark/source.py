@@ -21,7 +21,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from headgate.pipeline import SOURCE
 from headgate.pipeline.log.codec import LogBatch, records
 from headgate.pipeline.log.event_log import EventLog
-from headgate.pipeline.paths import strike
+from headgate.pipeline.paths import Paths, strike
 from headgate.pipeline.spark.ledger_tail import LedgerTail
 
 EVENTS_A_BATCH = 200_000
@@ -109,7 +109,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: dict[str, str]) -> None:
         self.log_path = options["log"]
-        self.ledger_path = options["ledger"]
+        self.directory = Path(options["directory"])
         self.fault = options.get("fault", "")
         self.parallel = int(options.get("parallel", "2"))
         self.limit = int(options.get("limit", str(EVENTS_A_BATCH)))
@@ -118,7 +118,7 @@ class LogStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _files(self) -> tuple[EventLog, LedgerTail]:
         if self._opened is None:
-            self._opened = EventLog.open(Path(self.log_path), read_only=True), LedgerTail(Path(self.ledger_path))
+            self._opened = EventLog.open(Path(self.log_path), read_only=True), LedgerTail(Paths(self.directory).ledger)
         return self._opened
 
     def __getstate__(self) -> dict[str, Any]:
@@ -211,7 +211,7 @@ class LogReader(DataSourceReader):
 
 
 class LogSource(DataSource):
-    """Options: `log` (path), `ledger` (path); for batch `end` (offsets as JSON)."""
+    """Options: `log` (path), `directory` of the domain's data; for batch `end` (offsets as JSON)."""
 
     @classmethod
     def name(cls) -> str:

@@ -45,7 +45,7 @@ class DerivedNames:
 
     def new(self) -> list[DerivedOutcome]:
         """What came of the signals that were dealt with since this was asked last, in the order of signals."""
-        through, told = derived_through(self._domain.paths.directory), self._told
+        through, told = derived_through(self._domain.paths), self._told
         new = [(one, signal) for one, signal in read_signals(self._domain) if told < signal.seq <= through]
         self._told = max(told, through)
         made, derived = self._published(), []
@@ -83,7 +83,7 @@ class DomainDetections:
         writer = StreamWriter(
             domain, ledger.follower, domain.log, DERIVED, advertise=False, clock=clock, promise=HEARTBEATS
         )
-        progress = DerivedProgress(domain.paths.directory / DerivedProgress.FILE)
+        progress = DerivedProgress(domain.paths.shared(DerivedProgress.FILE))
         self._deriver = Deriver(domain, ledger.follower, writer, progress, promise_every=1.0)
         self._derived = DerivedNames(domain)
         self._deriver.refused = self._refused

@@ -103,7 +103,7 @@ class DomainStage(LocalStage):
         # `versions:` are those of the file's own steps
         self.publisher = LocalPublisher(self.domain, advertise=False, clock=self.clock)
         self.follower = Follower(self.domain)
-        self.register = StatementRegister(directory / StatementRegister.FILE)
+        self.register = StatementRegister(self.domain.paths.shared(StatementRegister.FILE))
         self.ledger = LedgerAccess(self.domain, self.follower)
         self.standing = StandingClock(self.domain, self.follower, self.clock)
         self.authority = Authority(
@@ -141,7 +141,7 @@ class DomainStage(LocalStage):
     @cached_property
     def roles(self) -> RoleService:
         """The role services."""
-        directory = self.domain.paths.ledger.parent / "role-keys"
+        directory = self.domain.paths.directory / "role-keys"
         directory.mkdir(mode=0o700)
         store, own = FileStore(directory), self._key.public.did
         certificates = RoleCertificates(

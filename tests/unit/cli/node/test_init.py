@@ -163,7 +163,7 @@ def test_an_empty_directory_that_fills_up_meanwhile_is_left_alone(
     (tmp_path / "shop").mkdir()
     create = Domain.create
 
-    def slow(directory: Path) -> Domain:
+    def slow(directory: Path, **_: object) -> Domain:
         (tmp_path / "shop" / "file").write_text("theirs")
         return create(directory)
 
@@ -234,7 +234,7 @@ def test_a_directory_that_fills_up_meanwhile_is_left_alone(tmp_path: Path, monke
     """Someone else makes the same directory while ours is being built."""
     create = Domain.create
 
-    def slow(directory: Path) -> Domain:
+    def slow(directory: Path, **_: object) -> Domain:
         (tmp_path / "shop").mkdir()
         (tmp_path / "shop" / "file").write_text("theirs")
         return create(directory)
@@ -246,7 +246,7 @@ def test_a_directory_that_fills_up_meanwhile_is_left_alone(tmp_path: Path, monke
 
 
 def test_an_interrupt_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(directory: Path) -> Domain:
+    def stop(directory: Path, **_: object) -> Domain:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Domain, "create", stop)

@@ -374,7 +374,7 @@ def test_a_limit_on_the_rate_holds_for_all_gateways_together(domain: Domain) -> 
     """Two writers, asked at the same time, as often as the limit allows each."""
     limited = Rule("till", "till", frozenset({Action.PUBLISH}), "shop.Order", parse_condition("@rate <= 10"))
     domain.commit(Batch(ADMINISTRATOR, (AddRule(limited),)))
-    directory = domain.paths.ledger.parent
+    directory = domain.paths.directory
 
     async def main() -> list[SubmissionOutcome]:
         async with writing(directory, "gateway-1") as one, writing(directory, "gateway-2") as two:

@@ -51,6 +51,7 @@ from headgate.model.values import Kind
 from headgate.node.domain import Domain, Follower
 from headgate.node.peers import Row, Watchers
 from headgate.pipeline.log.event_log import EventLog
+from headgate.storage.shared import Where
 from strategies.role_serving import Office, denial, office
 from strategies.serving import eventually
 
@@ -120,8 +121,8 @@ def test_a_type_of_that_name_that_is_another_is_refused() -> None:
 
 
 @pytest.fixture
-def watchers(tmp_path: Path) -> Iterator[Watchers]:
-    made = Watchers(tmp_path / "watchers.db")
+def watchers(stored_in: Where) -> Iterator[Watchers]:
+    made = Watchers(stored_in)
     yield made
     made.close()
 
@@ -139,7 +140,7 @@ def test_numbers_and_states_are_one_write_and_shared(watchers: Watchers) -> None
     watchers.watch(PAIR, {R: True, S: None}, START)
     made = watchers.announce([Row(PAIR, R, False), Row(PAIR, S, True)], START + timedelta(seconds=1))
     assert [(pair, one.number, one.state) for pair, one in made] == [(PAIR, 1, False), (PAIR, 2, True)]
-    other = Watchers(watchers.path)
+    other = Watchers(watchers.where)
     read = other.read(PAIR, START)
     assert (read.epoch, read.number, read.at) == ("a", 2, START + timedelta(seconds=1))
     assert dict(read.states) == {R: False, S: True}

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from headgate.gateway.roles.announcing import Auditor
 from headgate.lang.rolefile import parse_rolefile
 from headgate.ledger import Ledger
 from headgate.model.changes import Batch, DeclarePrincipal, EndCredential, GrantRole, SetRolefile
 from headgate.model.state import ADMINISTRATOR
+from headgate.node.auditor import Auditor
 from headgate.roles.requests.audit import AUDITED, TYPES
+from headgate.storage.shared import Where
 from strategies.role_serving import CONF, Office, office
 from strategies.serving import eventually
 
@@ -32,20 +33,20 @@ def commit(ledger: Ledger, *changes: Any) -> int:
 ROLES = "audit Override\nOverride(d) <- Login.On(d)*\nPlain(d) <- Login.On(d)*"
 
 
-def test_an_outbox_follows_from_the_ledger_and_from_how_far_it_came(tmp_path: Path, ledger: Ledger) -> None:
+def test_an_outbox_follows_from_the_ledger_and_from_how_far_it_came(stored_in: Where, ledger: Ledger) -> None:
     commit(ledger, DeclarePrincipal("dan"), SetRolefile("Ward", parse_rolefile(ROLES)))
     commit(
         ledger, GrantRole("o", "Ward", "Override", ("dan",), "dan"), GrantRole("p", "Ward", "Plain", ("dan",), "dan")
     )
     ended = commit(ledger, EndCredential("o"), EndCredential("p"))
-    auditor = Auditor(tmp_path / "audited.db", ledger)
+    auditor = Auditor(stored_in, ledger)
     drafts, upto = auditor.pending(ADMINISTRATOR, ended)
     assert [one.id for one in drafts] == ["entered:o@2", "ended:o@3"]
     assert drafts[1].values["reason"] == "it was revoked"
     assert auditor.pending(ADMINISTRATOR, ended) == (drafts, upto), "killed before it was written down: the same again"
     auditor.done(upto)
     auditor.close()
-    again = Auditor(tmp_path / "audited.db", ledger)
+    again = Auditor(stored_in, ledger)
     assert again.pending(ADMINISTRATOR, ended) == ([], ended)
     again.close()
 

@@ -9,12 +9,12 @@ from headgate.model.errors import NotFound
 from headgate.model.rights import Subscription
 from headgate.model.types import EventType
 from headgate.pipeline.spark.ledger_tail import LedgerTail
+from headgate.storage.shared import Where
 
 
-def test_the_tail_says_what_the_ledger_says(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    ledger = Ledger.create(path)
-    tail = LedgerTail(path)
+def test_the_tail_says_what_the_ledger_says(stored_in: Where) -> None:
+    ledger = Ledger.create(stored_in)
+    tail = LedgerTail(stored_in)
     assert tail.version == 0
     me = ledger.administrator
     ledger.commit(Batch(me, (DeclarePrincipal("p"), DeclareType(EventType("a.T", "p", {})))))
@@ -33,10 +33,9 @@ def test_a_ledger_must_be_there(tmp_path: Path) -> None:
         LedgerTail(tmp_path / "none.db")
 
 
-def test_whoever_has_committed_sees_it_while_others_ask(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    with Ledger.create(path) as ledger:
-        tail, done = LedgerTail(path), threading.Event()
+def test_whoever_has_committed_sees_it_while_others_ask(stored_in: Where) -> None:
+    with Ledger.create(stored_in) as ledger:
+        tail, done = LedgerTail(stored_in), threading.Event()
 
         def ask() -> None:
             while not done.is_set():

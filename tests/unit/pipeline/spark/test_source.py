@@ -39,7 +39,7 @@ def log(tmp_path: Path) -> EventLog:
 
 @pytest.fixture
 def stream(tmp_path: Path, ledger: Ledger, log: EventLog) -> LogStream:
-    return LogStream({"log": str(tmp_path / "log.db"), "ledger": str(tmp_path / "ledger.db")})
+    return LogStream({"log": str(tmp_path / "log.db"), "directory": str(tmp_path)})
 
 
 def rows(stream: LogStream, start: Any, end: Any) -> list[tuple[Any, ...]]:

@@ -78,7 +78,7 @@ class StoryClock:
 class ServedNode:
     """The domain, its gateways, and the clients of its principals."""
 
-    def __init__(self, directory: Path, administrator: str, main: str = MAIN) -> None:
+    def __init__(self, directory: Path, administrator: str, main: str = MAIN, database: str | None = None) -> None:
         self._main = main
         self.clock = StoryClock()
         self.files = Files(directory)
@@ -90,7 +90,7 @@ class ServedNode:
         broker.save(self.files.broker_key)
         positions.make_key(self.files.position_key)
         self._broker = broker.public.did
-        self.domain = Domain.create(self.files.data, self.clock.read, administrator=administrator)
+        self.domain = Domain.create(self.files.data, self.clock.read, administrator=administrator, database=database)
         logging.getLogger(ROOT).addHandler(logging.NullHandler())
         self._loop = LoopThread()
         self._gateways: dict[str, tuple[Server, int]] = {}

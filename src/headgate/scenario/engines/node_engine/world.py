@@ -29,7 +29,6 @@ from headgate.commands.deriving import is_of_signal
 from headgate.commands.subscriptions import ledger_id
 from headgate.decide.composite import Signal
 from headgate.decide.views import may_connect
-from headgate.gateway.roles.announcing import AUDITED, Auditor
 from headgate.lang import render_condition
 from headgate.lang.render import render_role
 from headgate.model import changes, errors
@@ -38,6 +37,7 @@ from headgate.model.events import Event
 from headgate.model.rights import Action, Rule
 from headgate.model.state import State
 from headgate.model.values import EPOCH, Kind, Value, conform, micros, plain
+from headgate.node.auditor import Auditor
 from headgate.node.domain import Domain, Follower
 from headgate.scenario.engines.detections import in_order
 from headgate.scenario.engines.domain_detections import DerivedNames, is_detected
@@ -59,17 +59,24 @@ from headgate.scenario.format import story
 class NodeWorld:
     """A node in a directory, and the clients of a story."""
 
-    def __init__(self, scenario: story.Scenario, directory: Path, pipeline: Callable[[Domain], StoryPipeline]) -> None:
+    def __init__(
+        self,
+        scenario: story.Scenario,
+        directory: Path,
+        pipeline: Callable[[Domain], StoryPipeline],
+        *,
+        database: str | None = None,
+    ) -> None:
         self._keys = StoryKeys(scenario)
         self._detecting = detecting_streams(scenario)
         # Every stream counts for detections, so that there is none but those of the file.
         main = MAIN if MAIN in self._detecting else next(iter(self._detecting), MAIN)
-        self._node = ServedNode(directory, self._keys.administrator, main)
+        self._node = ServedNode(directory, self._keys.administrator, main, database)
         self._domain = self._node.domain
         self._pipeline = pipeline(self._domain)
         for name, target in scenario.predicates.items():
             self._domain.register_predicate(name, target, scenario.file.parent)
-        self._auditor = Auditor(self._node.files.data / AUDITED, self._domain.ledger)
+        self._auditor = Auditor(self._domain.paths.shared(Auditor.FILE), self._domain.ledger)
         self._derived = DerivedNames(self._domain)
         self._derived.refused = self._node.refused
         self._versions = StoryVersions()

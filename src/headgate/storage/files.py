@@ -66,6 +66,16 @@ def connect(
     return connection
 
 
+def connect_reader(path: Path) -> LockedConnection:
+    """Open a file that is there to read it, whatever its tables."""
+    with failures(path):
+        connection = sqlite3.connect(
+            path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, factory=LockedConnection
+        )
+        connection.execute("PRAGMA query_only=ON")
+    return connection
+
+
 def _prepare(
     connection: LockedConnection, path: Path, schema: str, format: int, *, create: bool, upgrades: Mapping[int, str]
 ) -> None:
@@ -158,42 +168,6 @@ def transaction(connection: LockedConnection, path: Path) -> Iterator[LockedConn
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-
-
-class SharedFile:
-    """A small file that the processes of a node share; may be used from any thread.
-
-    A kind of file names itself, the number of its format and its tables.
-    """
-
-    FILE: ClassVar[str]
-    FORMAT: ClassVar[int]
-    SCHEMA: ClassVar[str]
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._db = connect(path, self.SCHEMA, self.FORMAT, create=True)
-        self._lock = threading.Lock()
-
-    def close(self) -> None:
-        """Let go of the file."""
-        with self._lock:
-            self._db.close()
-
-    def changed(self) -> int:
-        """A number that changes when another process has written; asking costs next to nothing."""
-        with self._lock:
-            return changes(self._db, self.path)
-
-    def _rows(self, query: str, *values: object) -> list[Any]:
-        with self._lock, failures(self.path):
-            return self._db.execute(query, values).fetchall()
-
-    @contextmanager
-    def _writing(self) -> Iterator[LockedConnection]:
-        """One durable write, all of it or nothing."""
-        with self._lock, transaction(self._db, self.path) as db:
-            yield db
 
 
 class StreamFile:
