@@ -65,7 +65,8 @@ COMMANDS = {
         "Show what a subscription comes to under its principal's rights, beside what was asked.",
     ),
     "migrate": Later(
-        "node.migrate:migrate", "Move a domain's ledger and shared state to a PostgreSQL database, or back to files."
+        "node.migrate:migrate",
+        "Move a domain's ledger and shared state to a database, or back to files; its node must not be up.",
     ),
     "versions": Later(
         "policy.explain:versions",

@@ -360,12 +360,16 @@ class Gateway:
             certificates=len(self.follower.state.certificates),
         )
 
-    def render_metrics(self) -> bytes:
-        """Figures for Prometheus."""
+    def observe(self) -> None:
+        """Bring the figures up to date."""
         with suppress(HeadgateError):
             self.metrics.observe(self._facts())
             promised = self.opened.health.promised()
             self.metrics.observe_horizons(horizon_lags(promised, self.follower.state.types, self.clock()))
             self.metrics.observe_peers(self.peers.statuses(self.follower.state.roles, self.clock()))
         self.metrics.sessions.set(self.sessions.known())
+
+    def render_metrics(self) -> bytes:
+        """Figures for Prometheus."""
+        self.observe()
         return self.metrics.render()

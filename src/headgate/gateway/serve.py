@@ -31,6 +31,7 @@ from headgate.node.config import Config, Files
 from headgate.node.health import Metrics
 from headgate.node.logs import AccessLog, Application, Log, loop_faults, start_logging
 from headgate.node.processes import EXIT_FAILED, announce, leave_within, listen, raise_file_limit, run_part
+from headgate.node.telemetry import sending
 from headgate.trust.tls import server_context
 
 STOP_SECONDS: Final = 5.0  # how long stopping may take before the process is ended by force
@@ -158,7 +159,11 @@ def serve(directory: Path, name: str, port: int, override: dict[str, str]) -> No
     app = AccessLog(cast("Application", create_app(gateway)), gateway.metrics.request)
     log.info("starting", gateway=name, host=settings.gateway.host, port=port, pid=os.getpid())
     running = server(app, settings, tls, gateway.metrics, gateway.closing.set)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    registry = gateway.metrics.registry
+    with (
+        sending(settings.telemetry, settings.domain.name, name, registry, gateway.observe),
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         try:
             runner.run(running.serve(sockets=[listener]))
         except SystemExit:

@@ -341,6 +341,20 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetrySettings:
+    """Where traces and figures are sent, beside /metrics."""
+
+    otlp: str = _text(
+        "",
+        r"(https?://[^\s/?#@]+(/[^\s?#]*)?)?",
+        'an address such as "http://localhost:4318", or nothing',
+        "An OpenTelemetry collector that takes OTLP over HTTP, such as http://localhost:4318; empty for none. "
+        "Needs headgate[telemetry].",
+    )
+    every: float = _duration("15s", "1s", "1h", "How often figures are sent.")
+
+
+@dataclass(frozen=True, slots=True)
 class IssuerSettings:
     """Another domain's service whose revocations are followed; `ca` is a file with the certificate to pin."""
 
@@ -389,6 +403,7 @@ class Config:
     storage: StorageSettings = field(default_factory=StorageSettings)
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     issuers: tuple[IssuerSettings, ...] = ()
 
     @classmethod

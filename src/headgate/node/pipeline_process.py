@@ -37,6 +37,7 @@ from headgate.node.domain import Domain, utc_now
 from headgate.node.health import Chores, write_chores
 from headgate.node.logs import Log, fault, start_logging
 from headgate.node.processes import EXIT_FAILED, EXIT_FINAL, Lock, announce, leave_within, on_stop, run_part
+from headgate.node.telemetry import sending
 from headgate.pipeline import SIGNALS
 from headgate.pipeline.log.retention import PIPELINE, Floor, Limit, Limits, RetentionPlan, Where, apply, look, plan
 from headgate.pipeline.spark.ledger_tail import LedgerTail
@@ -175,7 +176,7 @@ def work(directory: Path, override: dict[str, str], stop: threading.Event) -> in
     data = Files(directory).data
     if not data.is_dir():
         raise BadConfig(f"`{directory}` has no `{data.name}`", remedy="`headgate init DIR` makes a domain")
-    with Lock(data / LOCK, "the pipeline"):
+    with Lock(data / LOCK, "the pipeline"), sending(settings.telemetry, settings.domain.name, "pipeline"):
         log.info("starting", pid=os.getpid())
         domain = Domain.open(data)
         session = spark(master=f"local[{settings.pipeline.cores}]", memory=settings.pipeline.memory)

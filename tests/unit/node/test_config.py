@@ -116,6 +116,7 @@ def test_every_setting_can_be_set_in_every_way(tmp_path: Path, key: str) -> None
         "authority.freshness": "3m",
         "limits.refused_per_minute": "3MB",
         "pipeline.memory": "512m",
+        "telemetry.otlp": "http://localhost:4318",
         "storage.database": "postgresql://shop@db.example/shop",
         "log.level": "debug",
         "times.promise": "heartbeats",

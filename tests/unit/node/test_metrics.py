@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -230,3 +233,20 @@ def test_word_of_housekeeping(tmp_path: Path) -> None:
     assert read_chores(tmp_path) == left
     (tmp_path / "housekeeping.json").write_text("{")
     assert read_chores(tmp_path) == Chores()
+
+
+def test_the_dashboard_shows_figures_that_there_are() -> None:
+    dashboard = Path(__file__).parents[3] / "deploy" / "grafana" / "headgate.json"
+    named = set(re.findall(r"headgate_\w+", " ".join(_expressions(json.loads(dashboard.read_text())))))
+    there = {sample for family in Metrics().registry.collect() for sample in _samples(family)}
+    assert named
+    assert named <= there
+
+
+def _expressions(dashboard: dict[str, Any]) -> list[str]:
+    return [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+
+
+def _samples(family: Any) -> set[str]:
+    endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
+    return {family.name + ending for ending in endings}

@@ -38,6 +38,7 @@ from headgate.pipeline.log.appends import Append, Counted, Repeat, Repeats, Text
 from headgate.pipeline.log.codec import Ints, from_blob
 from headgate.pipeline.log.event_log import EventLog, holder_of_this_process, is_dead
 from headgate.pipeline.log.promises import Early, Occurrences
+from headgate.pipeline.tracing import here, span
 
 WINDOW_SECONDS: Final = 600.0
 """How long an event sent again under the same id is known as the same, where no settings say so."""
@@ -191,7 +192,9 @@ class StreamWriter:
         if at is None and self._is_due(admission.state) and self.standing is not None:
             self.standing.settle()  # nothing is decided by what has ended, not for a moment
             return
-        self._decide(admission, now, left, outcomes, is_told=at is not None)
+        version, causes = admission.state.version, [one.cause for one in left.values()]
+        with span("admit", causes, stream=self.stream, version=version, requests=len(left)):
+            self._decide(admission, now, left, outcomes, is_told=at is not None)
         if self.advertise and self._advertise(admission.state, left, outcomes):
             return
         appends: dict[int, Append] = {}
@@ -208,7 +211,9 @@ class StreamWriter:
         if not appends:
             return
         appends = dict(sorted(appends.items(), key=lambda one: one[1].time))  # each promises its time for those after
-        answers = self.log.append_many(self.stream, token, list(appends.values()))
+        events = sum(append.count for append in appends.values())
+        with span("append", causes, stream=self.stream, version=version, events=events):
+            answers = self.log.append_many(self.stream, token, list(appends.values()))
         self._written = max(self._written, *(append.time for append in appends.values()))
         for number, answer in zip(appends, answers, strict=True):
             if isinstance(answer, int):
@@ -313,6 +318,7 @@ class Attempt:
 
     def __init__(self, submission: Submission) -> None:
         self.submission = submission
+        self.cause = here()
         self.refusals: dict[int, errors.HeadgateError] = {}
         self._parts: list[Admitted] = []
         self._places: list[Ints] = []

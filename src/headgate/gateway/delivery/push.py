@@ -31,6 +31,7 @@ from headgate.gateway.http.send_queue import abort_of, ending_with
 from headgate.gateway.runtime import Gateway
 from headgate.model.errors import AlreadyExists, BadRequest, HeadgateError, NotFound, TooBusy
 from headgate.node.logs import Log, fault
+from headgate.pipeline.tracing import span
 from headgate.protocol import messages as wire
 from headgate.protocol.problems import problem
 
@@ -427,7 +428,8 @@ class PushSocket:
                 return
             case _:
                 opened.credit -= len(step)
-                await self._ws.send_text(events(opened.name, step))
+                with span("push", deliveries=len(step)):
+                    await self._ws.send_text(events(opened.name, step))
                 self._gateway.metrics.delivered.add(len(step))
                 if opened.feed.current and not opened.feed.ending:
                     return

@@ -34,6 +34,7 @@ from headgate.model.state import State
 from headgate.model.types import BY_GATEWAY, check_type_name
 from headgate.model.values import EPOCH, brief, render_timestamp
 from headgate.node.statement_register import coordinator_of
+from headgate.node.telemetry import caused_by
 from headgate.protocol import messages as wire
 from headgate.trust.tokens import is_token
 
@@ -204,13 +205,15 @@ async def publish(call: Call) -> Published:
     raw = await call.read_body(gateway.config.publish.max_body)
     begun = perf_counter()
     made: Published
-    if content == wire.EVENT_JSON:
-        made = await gateway.publisher.publish_one(call.caller, asked.shaped(raw, wire.CloudEvent), origin)
-    elif content == wire.BATCH_JSON:
-        events = asked.shaped(raw, list[wire.CloudEvent])
-        made = wire.PublishAnswer(await gateway.publisher.publish_cloudevents(call.caller, events, origin))
-    else:
-        made = await gateway.publisher.publish_arrow(call.caller, raw, call.request.query_params.get("type"), origin)
+    with caused_by(call.request.headers):
+        if content == wire.EVENT_JSON:
+            made = await gateway.publisher.publish_one(call.caller, asked.shaped(raw, wire.CloudEvent), origin)
+        elif content == wire.BATCH_JSON:
+            events = asked.shaped(raw, list[wire.CloudEvent])
+            made = wire.PublishAnswer(await gateway.publisher.publish_cloudevents(call.caller, events, origin))
+        else:
+            named = call.request.query_params.get("type")
+            made = await gateway.publisher.publish_arrow(call.caller, raw, named, origin)
     gateway.metrics.published.observe(perf_counter() - begun)
     if nothing_kept(made):
         gateway.paces.count_refused(call.principal, len(raw))

@@ -25,6 +25,7 @@ from headgate.gateway.publishing.policy_rule_answers import TooLate, find
 from headgate.model.errors import HeadgateError, TooBusy
 from headgate.model.state import State
 from headgate.pipeline.log.appends import hash_keys
+from headgate.pipeline.tracing import span, tell
 
 MAX_WAITING_EVENTS: Final = 200_000  # events that wait for the writer
 MAX_GROUP: Final = 256  # requests written in one transaction
@@ -68,6 +69,13 @@ class Writer:
         """Store a submission; returns when it is durable."""
         if submission.size == 0:
             return SubmissionOutcome(0, frozenset(), {})
+        with span("publish", stream=self.core.stream, events=submission.size) as made:
+            outcome = await self._published(submission)
+            refused, repeated = len(outcome.refusals), len(outcome.duplicates)
+            tell(made, accepted=outcome.accepted, refused=refused, duplicates=repeated)
+            return outcome
+
+    async def _published(self, submission: Submission) -> SubmissionOutcome:
         for _ in range(_ASKS):
             with self._lock:
                 if self._stopping or (self._waiting and self._waiting + submission.size > MAX_WAITING_EVENTS):

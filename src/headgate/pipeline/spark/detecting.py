@@ -24,6 +24,7 @@ from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore
 from headgate.pipeline.detect.signal_limits import SignalCounts
 from headgate.pipeline.detect.signals import HELD, REACHED, STOPS, SignalRow, WrittenSignal, written_blob
 from headgate.pipeline.paths import Paths, strike
+from headgate.pipeline.tracing import span
 
 SIGNALS_A_BLOB: Final = 1_000
 
@@ -74,7 +75,8 @@ class DetectionQuery:
     def _batch(self, rows: Any, batch: int) -> None:
         begun = time.monotonic()
         fault = str(self.paths.fault)
-        signalled = rows.toArrow().to_pylist()
+        with span("detect", batch=batch):
+            signalled = rows.toArrow().to_pylist()
         marker = next((row for row in signalled if row["subscription"] == REACHED), None)
         if marker is None:
             return
@@ -97,10 +99,11 @@ class DetectionQuery:
             blobs.append(written_blob(first + at, through, some))
         elapsed = round(1000 * (time.monotonic() - begun))
         stats = BatchStats(batch, micros(self.clock()), 0, len(signals), elapsed, through)
-        self.store.write(
-            *(batch, through, blobs, lambda: strike(fault, "detect-write")), stats=stats, remarks=remarks, held=held,
-            counts=counted,
-        )  # fmt: skip
+        with span("write", batch=batch, version=through, signals=len(signals)):
+            self.store.write(
+                *(batch, through, blobs, lambda: strike(fault, "detect-write")), stats=stats, remarks=remarks,
+                held=held, counts=counted,
+            )  # fmt: skip
         strike(fault, "detect-commit")
 
 

@@ -25,6 +25,7 @@ from headgate.pipeline.index.predicates import Sources
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths, strike
 from headgate.pipeline.spark.decider import SCHEMA, decider, delivery_blobs
+from headgate.pipeline.tracing import span
 
 
 class Pipeline:
@@ -66,7 +67,8 @@ class Pipeline:
         begun = time.monotonic()
         index = self.builder.index(self._since(batch), self.ledger.version)
         fault = str(self.paths.fault)
-        decided = rows.mapInArrow(decider(self._share(index), fault), SCHEMA).toArrow()
+        with span("decide", batch=batch, version=index.version):
+            decided = rows.mapInArrow(decider(self._share(index), fault), SCHEMA).toArrow()
         through = pc.max(decided.column("through")).as_py() or 0
         blobs = delivery_blobs(decided)
         stats = BatchStats(
@@ -77,7 +79,8 @@ class Pipeline:
             round(1000 * (time.monotonic() - begun)),
             through,
         )
-        self.store.write(batch, through, blobs, lambda: strike(fault, "write"), stats=stats)
+        with span("write", batch=batch, version=through, events=stats.events, deliveries=stats.deliveries):
+            self.store.write(batch, through, blobs, lambda: strike(fault, "write"), stats=stats)
         strike(fault, "commit")
 
     def _since(self, batch: int) -> int:
