@@ -25,7 +25,8 @@ from headgate.model.values import Kind
 from headgate.node.config import Files
 from headgate.node.domain import Domain, utc_now
 from headgate.node.health import HealthWatch
-from headgate.node.processes import READY_SECONDS, kill_session, of_session
+from headgate.node.processes import kill_session, of_session
+from headgate.node.supervisor import READY_SECONDS
 
 pytestmark = pytest.mark.spark
 

@@ -333,6 +333,15 @@ class PipelineSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """The processes of the node, which are started again when they end."""
+
+    restart_pause: float = _duration(
+        "1m", "1s", "1h", "The longest wait before a process that fails again and again is started again."
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     """What the node says about itself."""
 
@@ -402,6 +411,7 @@ class Config:
     retention: RetentionSettings = field(default_factory=RetentionSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
     pipeline: PipelineSettings = field(default_factory=PipelineSettings)
+    node: NodeSettings = field(default_factory=NodeSettings)
     log: LogSettings = field(default_factory=LogSettings)
     telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     issuers: tuple[IssuerSettings, ...] = ()

@@ -1,13 +1,14 @@
 """Is the node well? Facts read from its files, what they mean, and figures for Prometheus.
 
 Guarantees: `health` is a pure function of the facts. Failing means that events cannot be accepted; degraded, that they
-are kept but come late, or that this will not last. Nothing here names a principal, a subscription, an event or a path:
-labels are refusal codes, route templates, statuses, methods, streams, event types, the issuers of the settings and the
-peers of the ledger, and there are never more than MAX_LABELS of one kind, the rest being counted as `other`. Only the
-operator's own `doctor` is told which publisher holds back a type (`horizon_lags`).
+are kept but come late, that a process is away or in trouble while the others serve, or that this will not last.
+Nothing here names a principal, a subscription, an event or a path: labels are refusal codes, route templates, statuses,
+methods, streams, event types, processes, the issuers of the settings and the peers of the ledger, and there are never
+more than MAX_LABELS of one kind, the rest being counted as `other`. Only the operator's own `doctor` is told which
+publisher holds back a type (`horizon_lags`).
 Counters are of one process and begin at zero with it, or with what the files say has come about until then (`reach`);
 gauges are what the files say when they are asked for.
-Leaves out: whether the answer reaches anybody; a process that hangs answers nothing.
+Leaves out: whether the answer reaches anybody. A process that hangs answers nothing; another gateway says so of it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from headgate.model.types import Catalog
 from headgate.model.values import micros
 from headgate.node.derived_progress import refused_signals
 from headgate.node.peers import PeerStatus
+from headgate.node.process_status import ProcessStatus, read_processes
 from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import DeliveryStore, Remark
 from headgate.pipeline.detect.signals import STOPS
@@ -47,6 +49,7 @@ from headgate.pipeline.spark.ledger_tail import LedgerTail
 STALL_SECONDS: Final = 30.0
 """How long an event may wait for its decision, with no micro-batch finished meanwhile, before that is said."""
 
+HUNG_SECONDS: Final = 15.0  # how long ago a gateway's lease of its stream may have ended before that is said
 SILENT_SECONDS: Final = 60.0  # how long an issuer that is followed may be silent before that is said
 LOW_BYTES: Final = 1 << 30  # room on the disk below which it is nearly full
 NO_BYTES: Final = 64 << 20  # room on the disk below which nothing more should be accepted
@@ -103,6 +106,9 @@ class NodeFacts:
     silent: Mapping[str, float | None] = field(default_factory=dict)
     """How long each issuer that is followed has not been heard, by the name that the settings give it."""
     certificates: int = 0
+    processes: Mapping[str, ProcessStatus] = field(default_factory=dict)  # those of the node, if it is known
+    lapsed: Mapping[str, float] = field(default_factory=dict)
+    """How long ago the lease of each stream ended whose writer has not given it up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,12 @@ def health(facts: NodeFacts) -> Health:
         degraded.append(f"the disk is nearly full: {facts.free_bytes >> 20} MB are left")
     if not facts.holds_stream:
         failing.append("another writer has taken this gateway's stream")
+    for name, process in facts.processes.items():
+        if process.is_away:
+            degraded.append(f"{name} is away and will be started again: {process.reason}")
+        elif process.ready and facts.lapsed.get(name, 0.0) > HUNG_SECONDS:
+            degraded.append(f"{name} hangs: it should have renewed its lease {facts.lapsed[name]:.0f} s ago")
+        degraded += (f"{what} fail and are tried again: {why}" for what, why in process.failing.items())
     idle = facts.since_batch is None or facts.since_batch > STALL_SECONDS
     if facts.waiting > STALL_SECONDS and idle:
         behind = sum(facts.lag.values())
@@ -222,6 +234,8 @@ class HealthWatch:
             writable=os.access(self._paths.log, os.W_OK) and os.access(self._paths.directory, os.W_OK),
             holds_stream=holds_stream,
             chores=read_chores(self._paths.directory),
+            processes=read_processes(self._paths.directory),
+            lapsed={stream: (now - end) / 1e6 for stream, end in self._log.leases().items() if end < now},
         )
 
     def _waiting(self, now: int, decided: Mapping[str, int]) -> float:
@@ -421,6 +435,10 @@ class Metrics:
         self._undetected = figure(Gauge, "detection_lag_events", unseen, "stream")
         horizon = "How far what a stream promises for a type is behind the clock; `*` is what it promises itself."
         self._horizons = figure(Gauge, "horizon_lag_seconds", horizon, "stream", "type")
+        ready = "1 for a process of the node that is ready, 0 for one that is away or starting."
+        self._ready = figure(Gauge, "process_ready", ready, "process")
+        self._restarts = figure(Counter, "process_restarts", "How often a process was started again.", "process")
+        self._failing = figure(Gauge, "process_failing", "What fails of a process that runs.", "process")
         self._bytes = figure(Gauge, "file_bytes", "Bytes of a file on disk.", "file")
         self._status = figure(Gauge, "health", "1 for the state that the node is in.", "status")
         self._of_node = [(figure(kind, name, words), attrgetter(fact)) for kind, name, words, fact in _OF_NODE]
@@ -455,6 +473,10 @@ class Metrics:
         self._bytes.reach(facts.signals_bytes, "signals")
         for stream, lag in facts.undetected.items():
             self._undetected.reach(lag, stream)
+        for name, process in facts.processes.items():
+            self._ready.reach(process.ready, name)
+            self._restarts.reach(process.restarts, name)
+            self._failing.reach(len(process.failing), name)
         for name, seconds in facts.silent.items():
             self._silent.reach(seconds, name)
         state = health(facts).status

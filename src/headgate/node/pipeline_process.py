@@ -2,14 +2,15 @@
 
 Guarantees: one for each domain. It keeps two queries running: that of deliveries and, once there are detections,
 theirs. It says `ready` on standard output once events are being decided. A query that fails is started again after a
-pause, from where it was; one that fails MOST_IN_A_ROW times for reasons of Spark's own ends the process, which is
-started again on a new JVM; damaged data ends it with EXIT_FINAL and the reason, since trying again cannot help. On
-SIGTERM the micro-batch under way is finished if it takes no longer than FINISH_SECONDS; one that is cut off changes
-nothing and is done again. The JVM reads from a pipe that this process holds, and ends with it, however that ends. What
-events contain is never said.
+pause, from where it was, and the supervisor is told until it gets on again. If the query of deliveries fails
+MOST_IN_A_ROW times for reasons of Spark's own, that ends the process, which is started again on a new JVM; data that it
+finds damaged ends it with EXIT_FINAL and the reason. The query of detections ends neither: it is tried again, and
+deliveries go on. On SIGTERM the micro-batch under way is finished if it takes no longer than FINISH_SECONDS; one that
+is cut off changes nothing and is done again. The JVM reads from a pipe that this process holds, and ends with it,
+however that ends. What events contain is never said.
 Housekeeping removes data only as `pipeline.log.retention` plans it, and says in the log, by name and number, what a
 subscriber has not seen before it goes. A round that fails is counted and tried again; it stops nothing else.
-Leaves out: deciding (`pipeline`), and watching over this process (`processes`).
+Leaves out: deciding (`pipeline`), and watching over this process (`supervisor`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -83,16 +85,18 @@ def failure(text: str, kind: str) -> QueryFailure:
 
 
 class Keeper:
-    """Keeps a streaming query of a domain running on a Spark session."""
+    """Keeps a streaming query of a domain running on a Spark session; the process is there for one that is `vital`."""
 
     def __init__(
-        self, name: str, start: Callable[[], Any], session: Any, stop: threading.Event, *, announces: bool = False
+        self, name: str, start: Callable[[], Any], session: Any, stop: threading.Event, *, vital: bool = False
     ) -> None:
         self._name = name
         self._start = start
         self._session = session
         self._stop = stop
-        self._announces = announces
+        self._vital = vital
+        self._is_ready = False
+        self._failing = False
         self._pause = FIRST_PAUSE
         self._in_a_row = 0
 
@@ -100,25 +104,37 @@ class Keeper:
         """Until told to stop, or until it cannot go on; returns the status to leave with."""
         while not self._stop.is_set():
             began = time.monotonic()
-            query = self._start()
-            if self._announces:
-                announce("ready", pid=os.getpid())
-                self._announces = False
-            log.info("query-started", query=self._name)
-            while query.isActive and not self._stop.wait(LOOK_SECONDS):
-                pass
-            if self._stop.is_set():
-                return _finish(query)
-            status = self._failed(query, time.monotonic() - began)
+            try:
+                query = self._start()
+            except Exception as error:
+                if self._vital:
+                    raise
+                failed: BaseException = error
+            else:
+                if self._vital and not self._is_ready:
+                    announce("ready", pid=os.getpid())
+                    self._is_ready = True
+                log.info("query-started", query=self._name)
+                while query.isActive and not self._stop.wait(LOOK_SECONDS):
+                    self._look(query)
+                if self._stop.is_set():
+                    return _finish(query)
+                failed = query.exception()
+            status = self._failed(failed, time.monotonic() - began)
             if status:
                 return status
         return 0
 
-    def _failed(self, query: Any, lasted: float) -> int:
-        error = query.exception()
+    def _look(self, query: Any) -> None:
+        """Say so when a query that has failed gets on again."""
+        if self._failing and query.lastProgress is not None:
+            announce("recovered", what=self._name)
+            self._failing = False
+
+    def _failed(self, error: BaseException, lasted: float) -> int:
         kind = type(error).__name__
         cause = failure(str(error), kind)
-        if cause.final:
+        if cause.final and self._vital:
             log.error("data-unusable", code=cause.reason, detail=cause.words)
             announce("failed", code=cause.reason, message=cause.words)
             return EXIT_FINAL
@@ -127,11 +143,13 @@ class Keeper:
             return EXIT_FAILED
         steady = lasted > STEADY_SECONDS
         self._in_a_row = 0 if cause.reason != kind else 1 if steady else self._in_a_row + 1
-        if self._in_a_row >= MOST_IN_A_ROW:
+        if self._in_a_row >= MOST_IN_A_ROW and self._vital:
             log.error("jvm-damaged", reason=cause.reason)
             return EXIT_FAILED
         pause = FIRST_PAUSE if steady else self._pause
         log.warning("query-failed", query=self._name, reason=cause.reason, seconds=pause)
+        announce("degraded", what=self._name, code=cause.reason)
+        self._failing = True
         self._stop.wait(pause)
         self._pause = min(LONGEST_PAUSE, pause * 2)
         return 0
@@ -194,25 +212,23 @@ def work(directory: Path, override: dict[str, str], stop: threading.Event) -> in
 
 
 def keep_queries(domain: Domain, session: Any, stop: threading.Event) -> int:
-    """Keep deliveries going, and detections once there are any; if either cannot go on, both end with its status."""
-    ended: list[int] = []
+    """Keep deliveries going, and detections once there are any; returns when deliveries cannot go on."""
 
     def detect() -> None:
-        ledger = LedgerTail(domain.paths.ledger)
-        seen, newest = 0, ledger.version
-        while not ledger.has_detection(seen, newest) and not stop.wait(LOOK_SECONDS):
-            seen, newest = newest, ledger.version
-        ledger.close()
-        if not stop.is_set():
-            ended.append(Keeper("detections", lambda: domain.detecting(session).start(), session, stop).run())
-            stop.set()
+        seen, found = 0, False
+        while not found and not stop.wait(LOOK_SECONDS):
+            with suppress(HeadgateError), closing(LedgerTail(domain.paths.ledger)) as ledger:  # it may be busy
+                newest = ledger.version
+                found, seen = ledger.has_detection(seen, newest), newest
+        if found:
+            Keeper("detections", lambda: domain.detecting(session).start(), session, stop).run()
 
     detecting = threading.Thread(target=detect, name="detections", daemon=True)
     detecting.start()
-    status = Keeper("deliveries", lambda: domain.pipeline(session).start(), session, stop, announces=True).run()
+    status = Keeper("deliveries", lambda: domain.pipeline(session).start(), session, stop, vital=True).run()
     stop.set()
     detecting.join(STOP_SECONDS)
-    return status or max(ended, default=0)
+    return status
 
 
 EVERY_SECONDS: Final = 15.0  # time between two rounds

@@ -2,7 +2,7 @@
 
 Guarantees: one node runs on a domain at a time. Before anything is started, what it needs is known to be there: Java,
 the domain's files and keys, and ports that are free.
-Leaves out: running the processes (`processes`) and talking to people (`headgate up`).
+Leaves out: running the processes (`supervisor`) and talking to people (`headgate up`).
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ from typing import Final
 from headgate.model.errors import BadConfig, NotFound
 from headgate.node.config import NODE, Config, Files
 from headgate.node.domain import utc_now
-from headgate.node.processes import Lock, ManagedProcess, listen
+from headgate.node.process_status import PID, PROCESSES, ProcessStatus, write_processes
+from headgate.node.processes import Lock, listen
 from headgate.node.statement_register import vouch
+from headgate.node.supervisor import ManagedProcess
 from headgate.pipeline.paths import Paths
 from headgate.pipeline.spark.session import check_java
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
 from headgate.trust.tls import server_context
 
-PID: Final = "up.pid"
 PIPELINE: Final = "pipeline"
 FOLLOWER: Final = "follower"
 
@@ -82,9 +83,14 @@ class Node:
         fresh.write_text(json.dumps(told, indent=2) + "\n")
         fresh.replace(self.files.data / NODE)
 
+    def report(self, processes: Mapping[str, ProcessStatus]) -> None:
+        """Leave word of its processes, for gateways and for `headgate doctor`."""
+        write_processes(self.files.data, processes)
+
     def erase(self) -> None:
         """Take the word back."""
-        (self.files.data / NODE).unlink(missing_ok=True)
+        for name in (NODE, PROCESSES):
+            (self.files.data / name).unlink(missing_ok=True)
 
 
 def prepare(directory: Path, environ: Mapping[str, str], override: Mapping[str, str]) -> Node:

@@ -1,8 +1,10 @@
-"""Real processes kept running, given up and stopped; locks, limits and files."""
+"""Real processes kept running and stopped, however they fail; waits, locks, limits and files."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,24 +17,20 @@ from pathlib import Path
 import pytest
 
 from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment
-from headgate.node import processes
-from headgate.node.processes import (
-    FAILURE_SECONDS,
+from headgate.node import supervisor
+from headgate.node.process_status import PID, ProcessStatus, read_processes, write_processes
+from headgate.node.processes import Lock, heard, held_by, kill_session, listen, of_session, settings_from
+from headgate.node.supervisor import (
+    FIRST_PAUSE,
     LONGEST_PAUSE,
-    MAX_FAILURES,
-    Failures,
-    Lock,
+    STEADY_SECONDS,
+    Backoff,
     ManagedProcess,
     Notice,
     RotatingFile,
     Supervisor,
     What,
-    heard,
-    held_by,
-    kill_session,
-    listen,
-    of_session,
-    settings_from,
+    logging_to,
 )
 
 READY = """print('{"event": "ready", "pid": 1}', flush=True)"""
@@ -43,13 +41,34 @@ def part(name: str, program: str) -> ManagedProcess:
     return ManagedProcess(name, (sys.executable, "-c", textwrap.dedent(program)))
 
 
-class Run:
-    """A supervisor in a thread, with what it told."""
+class Hands:
+    """A clock that stands still, and goes to where the next attempt is due."""
 
-    def __init__(self, parts: list[ManagedProcess], logs: Path) -> None:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+        self.asked = 0
+
+    def __call__(self) -> float:
+        self.asked += 1
+        return self.now
+
+
+class Run:
+    """A supervisor in a thread, with what it told, and how its parts were each time."""
+
+    def __init__(self, parts: list[ManagedProcess], logs: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.told: list[Notice] = []
+        self.reports: list[dict[str, ProcessStatus]] = []
         self.ready = threading.Event()
-        self.supervisor = Supervisor(parts, logs, self.told.append, all_ready=self.ready.set)
+        self.supervisor = Supervisor(
+            parts,
+            logs,
+            self.told.append,
+            report=lambda parts: self.reports.append(dict(parts)),
+            all_ready=self.ready.set,
+            clock=clock,
+            dice=lambda: 1.0,
+        )
         self.status: int | None = None
         self.thread = threading.Thread(target=self._run)
         self.thread.start()
@@ -120,29 +139,142 @@ def test_nothing_that_a_part_began_outlives_it(tmp_path: Path) -> None:
     assert of_session(second) == []
 
 
-def test_a_part_that_keeps_failing_ends_the_node_with_its_last_lines(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+FAILING = """
+    import sys
+    from pathlib import Path
+    if Path({mended!r}).exists():
+        print('{{"event": "ready", "pid": 1}}', flush=True)
+        import time; time.sleep(60)
+    print("2026-11-15T23:02:15.691Z ERROR headgate.x no-java", file=sys.stderr)
+    print("the secret", file=sys.stderr)
+    print('{{"event": "failed", "code": "damaged", "message": "`log.db` is damaged"}}', flush=True)
+    sys.exit({code})
+"""
+"""It fails until there is a file that mends it."""
+
+
+@pytest.mark.parametrize(("code", "most"), [(1, 12), (2, 2), (3, 2)])
+def test_a_part_that_keeps_failing_is_tried_again_for_ever_once_the_node_was_up(
+    tmp_path: Path, code: int, most: int
 ) -> None:
-    monkeypatch.setattr(processes, "FIRST_PAUSE", 0.01)
-    program = """
-        import sys
-        print("2026-11-15T23:02:15.691Z ERROR headgate.x no-java", file=sys.stderr)
-        print("the secret", file=sys.stderr)
-        sys.exit(1)
-    """
-    run = Run([part("good", WAIT), part("bad", program)], tmp_path / "logs")
-    run.thread.join(60)
-    assert run.status == 1
-    assert run.what("bad").count(What.STARTED) == MAX_FAILURES
-    (given_up,) = [one for one in run.told if one.what is What.GIVEN_UP]
-    assert "status 1" in given_up.words
-    assert "5 times" in given_up.words
-    assert given_up.lines[-2].endswith("no-java")
+    """Whatever it says: the other runs on, the waits grow to a minute, and once it is mended all is well by itself."""
+    clock, mended = Hands(), tmp_path / "mended"
+    mended.touch()
+    bad = part("bad", FAILING.format(mended=str(mended), code=code))
+    with logging_to(tmp_path / "node.log", "info", "json"):
+        run = Run([part("good", WAIT), bad], tmp_path / "logs", clock=clock)
+        assert run.ready.wait(30)
+        mended.unlink()
+        os.kill(run.pids("bad")[0], signal.SIGKILL)
+        for times in range(1, most + 1):
+            until(lambda n=times: run.what("bad").count(What.DIED) == n)
+            due = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** (times - 1))
+            status = run.reports[-1]["bad"]
+            assert (status.pause, status.restarts, status.is_away) == (due, times - 1, True)
+            assert status.reason == ("it was ended by SIGKILL" if times == 1 else "damaged")
+            if times in (1, most):
+                clock.now += due - 0.001
+                until(lambda looked=clock.asked: clock.asked > looked + 2)
+                assert run.what("bad").count(What.STARTED) == times, "it is waited for"
+                clock.now -= due - 0.001
+            if times == most:
+                mended.touch()
+            clock.now += due + 0.001
+        until(lambda: run.what("bad")[-1] is What.READY)
+        assert run.reports[-1] == {"good": ProcessStatus(True), "bad": run.reports[-1]["bad"]}
+        assert run.reports[-1]["bad"].ready
+        assert run.reports[-1]["bad"].restarts == most
+        assert run.stop() == 0
+    assert run.what("good") == [What.STARTED, What.READY, What.STOPPED]
+    assert What.GIVEN_UP not in run.what("bad")
+    died = [one.words for one in run.told if one.what is What.DIED]
+    assert died[0] == "it was ended by SIGKILL; it is started again in 0.2 s"
+    assert died[-1] == f"`log.db` is damaged; it is started again in {due:.1f} s"
+    written = (tmp_path / "logs" / "bad.log").read_text()
+    assert written.count("no-java") == most - 1
+    assert "secret" not in written
+    lines = [json.loads(line) for line in (tmp_path / "node.log").read_text().splitlines()]
+    degraded = [line for line in lines if line["event"] == "degraded"]
+    assert len(degraded) == most
+    assert degraded[-1] | {"time": ""} == {
+        "time": "", "level": "warning", "logger": "headgate.supervisor", "event": "degraded",
+        "part": "bad", "reason": "damaged", "seconds": due, "count": most - 1,
+    }  # fmt: skip
+
+
+def test_a_crash_before_the_node_was_up_is_tried_again(tmp_path: Path) -> None:
+    clock, mended = Hands(), tmp_path / "mended"
+    run = Run([part("bad", FAILING.format(mended=str(mended), code=1))], tmp_path / "logs", clock=clock)
+    for times in range(1, 8):
+        until(lambda n=times: run.what("bad").count(What.DIED) == n)
+        assert not run.ready.is_set()
+        if times == 7:
+            mended.touch()
+        clock.now += LONGEST_PAUSE
+    assert run.ready.wait(30)
+    assert run.stop() == 0
+
+
+def test_a_wait_holds_up_no_stop(tmp_path: Path) -> None:
+    """The clock stands still, so nothing but the stop can end the wait."""
+    run = Run([part("good", WAIT), part("bad", "raise SystemExit(1)")], tmp_path / "logs", clock=Hands())
+    until(lambda: What.DIED in run.what("bad") and What.READY in run.what("good"))
+    assert run.stop() == 0
+    assert run.what("bad") == [What.STARTED, What.DIED]
     assert run.what("good")[-1] is What.STOPPED
     assert of_session(run.pids("good")[0]) == []
-    written = (tmp_path / "logs" / "bad.log").read_text()
-    assert written.count("no-java") == MAX_FAILURES
-    assert "secret" not in written
+
+
+def test_what_fails_in_a_part_that_runs_is_told_until_it_is_over(tmp_path: Path) -> None:
+    over = tmp_path / "over"
+    program = f"""
+        import time
+        from pathlib import Path
+        {READY}
+        for _ in range(3):
+            print('{{"event": "degraded", "what": "detections", "code": "damaged"}}', flush=True)
+        while not Path({str(over)!r}).exists():
+            time.sleep(0.01)
+        print('{{"event": "recovered", "what": "detections"}}', flush=True)
+        time.sleep(60)
+    """
+    run = Run([part("pipeline", program)], tmp_path / "logs")
+    until(lambda: What.FAILING in run.what("pipeline"))
+    assert run.reports[-1]["pipeline"] == ProcessStatus(True, failing={"detections": "damaged"})
+    over.touch()
+    until(lambda: What.RECOVERED in run.what("pipeline"))
+    assert run.reports[-1]["pipeline"] == ProcessStatus(True)
+    run.stop()
+    assert run.what("pipeline").count(What.FAILING) == 1, "it is said once"
+
+
+def test_neither_who_is_told_nor_a_full_disk_ends_a_node(tmp_path: Path) -> None:
+    def broken(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def gone(_: object) -> None:
+        raise SystemExit(1)  # as a console does whose pipe is gone
+
+    ready = threading.Event()
+    supervisor = Supervisor([part("a", WAIT)], tmp_path / "logs", gone, report=broken, all_ready=ready.set)
+    thread = threading.Thread(target=supervisor.run)
+    thread.start()
+    try:
+        assert ready.wait(30)
+    finally:
+        supervisor.stop()
+        thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_a_part_that_cannot_even_be_started_is_tried_again(tmp_path: Path) -> None:
+    clock = Hands()
+    run = Run([ManagedProcess("gone", (str(tmp_path / "no-such-program"),))], tmp_path / "logs", clock=clock)
+    for times in range(1, 4):
+        until(lambda n=times: run.what("gone").count(What.DIED) == n)
+        clock.now += LONGEST_PAUSE
+    assert run.stop() == 0
+    assert "cannot be started" in run.told[0].words
 
 
 @pytest.mark.parametrize(("code", "status"), [(3, 3), (2, 1)])
@@ -160,7 +292,7 @@ def test_what_cannot_be_helped_is_not_tried_again(tmp_path: Path, code: int, sta
 
 
 def test_what_does_not_stop_is_ended_by_force(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "STOP_SECONDS", 0.5)
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 0.5)
     deaf = f"import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{READY}\ntime.sleep(60)"
     run = Run([part("deaf", deaf)], tmp_path / "logs")
     assert run.ready.wait(30)
@@ -170,7 +302,7 @@ def test_what_does_not_stop_is_ended_by_force(tmp_path: Path, monkeypatch: pytes
 
 
 def test_asked_twice_it_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "STOP_SECONDS", 600.0)
+    monkeypatch.setattr(supervisor, "STOP_SECONDS", 600.0)
     deaf = f"import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{READY}\ntime.sleep(60)"
     run = Run([part("deaf", deaf)], tmp_path / "logs")
     assert run.ready.wait(30)
@@ -182,12 +314,12 @@ def test_asked_twice_it_stops_at_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_what_is_never_ready_counts_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(processes, "READY_SECONDS", 0.3)
-    monkeypatch.setattr(processes, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(supervisor, "READY_SECONDS", 0.3)
     run = Run([part("slow", "import time; time.sleep(60)")], tmp_path / "logs")
-    run.thread.join(60)
-    assert run.status == 1
-    assert run.what("slow")[-1] is What.GIVEN_UP
+    until(lambda: run.what("slow").count(What.STARTED) == 2)
+    assert run.stop() == 0
+    (first, *_) = [one for one in run.told if one.what is What.DIED]
+    assert first.words.startswith("it was not ready after 0 s")
 
 
 def test_a_part_ends_with_its_supervisor(tmp_path: Path) -> None:
@@ -195,7 +327,7 @@ def test_a_part_ends_with_its_supervisor(tmp_path: Path) -> None:
     program = f"""
         import os, sys
         from pathlib import Path
-        from headgate.node.processes import ManagedProcess, Supervisor
+        from headgate.node.supervisor import ManagedProcess, Supervisor
         child = '''
         import os, sys, time
         from headgate.node.processes import announce, die_with
@@ -227,16 +359,59 @@ def test_a_part_ends_with_its_supervisor(tmp_path: Path) -> None:
 # -- how often, how large -------------------------------------------------------------------------------------
 
 
-def test_pauses_grow_and_failures_long_ago_are_forgotten() -> None:
-    failures = Failures()
-    pauses = [failures.add(float(n)) for n in range(MAX_FAILURES)]
-    assert pauses[:-1] == [0.25, 0.5, 1.0, 2.0]
-    assert pauses[-1] is None
-    patient = Failures()
-    for n in range(100):
-        pause = patient.add(n * FAILURE_SECONDS)
-        assert pause is not None
-        assert pause <= LONGEST_PAUSE
+def test_waits_grow_up_to_the_longest_and_begin_anew_after_a_while_that_went_well() -> None:
+    clock = Hands()
+    backoff = Backoff(LONGEST_PAUSE, clock, lambda: 1.0)
+    growing = [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert [backoff.failed() for _ in growing] == growing
+    for _ in range(5_000):  # for days
+        assert backoff.failed() == LONGEST_PAUSE
+
+    clock.now += 1_000_000
+    assert backoff.failed() == LONGEST_PAUSE, "it was not ready meanwhile, only away"
+    backoff.ready()
+    clock.now += STEADY_SECONDS - 0.001
+    assert backoff.failed() == LONGEST_PAUSE, "not for long enough"
+    backoff.ready()
+    clock.now += STEADY_SECONDS
+    assert [backoff.failed(), backoff.failed()] == [0.25, 0.5]
+
+
+@pytest.mark.parametrize("dice", [0.0, 0.5, 0.999])
+def test_a_part_of_a_wait_is_random_and_the_longest_is_never_passed(dice: float) -> None:
+    backoff = Backoff(4.0, Hands(), lambda: dice)
+    due = [0.25, 0.5, 1.0, 2.0, 4.0, 4.0]
+    assert [backoff.failed() for _ in due] == [one * (0.5 + dice / 2) for one in due]
+
+
+def test_word_of_processes_counts_while_its_supervisor_holds_the_node(tmp_path: Path) -> None:
+    told = {
+        "pipeline": ProcessStatus(restarts=3, reason="damaged", detail="`log.db` is damaged", pause=2.0),
+        "gateway-1": ProcessStatus(True, failing={"detections": "damaged"}),
+    }
+    assert read_processes(tmp_path) == {}
+    with Lock(tmp_path / PID, "the node"):
+        assert read_processes(tmp_path) == {}
+        write_processes(tmp_path, told)
+        assert read_processes(tmp_path) == told
+    assert read_processes(tmp_path) == {}, "whoever left it is gone"
+    with Lock(tmp_path / PID, "the node"):
+        for wrong in ("", "{", "[]", '{"pid": 1, "processes": {"a": 3}}'):
+            (tmp_path / "processes.json").write_text(wrong)
+            assert read_processes(tmp_path) == {}
+
+
+def test_logs_that_are_taken_away_end_nothing(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    log = RotatingFile(tmp_path / "logs" / "a.log", most=100)
+    log.write(b"x" * 90)
+    shutil.rmtree(tmp_path / "logs")
+    for _ in range(3):
+        log.write(b"x" * 90)
+    (tmp_path / "logs").mkdir()
+    log.write(b"y" * 90)
+    log.close()
+    assert (tmp_path / "logs" / "a.log").read_bytes() == b"y" * 90 + b"\n"
 
 
 def test_log_files_are_bounded_in_size_and_number(tmp_path: Path) -> None:
@@ -271,7 +446,7 @@ def test_long_lines_and_lines_in_pieces(tmp_path: Path) -> None:
     until(lambda: What.DIED in run.what("a"))
     run.stop()
     lines = (tmp_path / "logs" / "a.log").read_text().splitlines()
-    assert max(map(len, lines)) <= processes.MAX_LINE_BYTES
+    assert max(map(len, lines)) <= supervisor.MAX_LINE_BYTES
     assert "# in pieces" in lines
     assert "# and no end" in lines
 

@@ -28,7 +28,7 @@ from rich.text import Text
 
 from headgate.cli.shared.common import out
 from headgate.cli.shared.options import Json, argument
-from headgate.cli.shared.rendering import print_json, say, show_table
+from headgate.cli.shared.rendering import count_of, print_json, say, show_table
 from headgate.gateway.authority.issuers import ask
 from headgate.ledger import Ledger
 from headgate.model.errors import HeadgateError
@@ -39,9 +39,9 @@ from headgate.node.cursors import Cursors
 from headgate.node.derived_progress import refused_signals
 from headgate.node.domain import utc_now
 from headgate.node.health import LOW_BYTES, NO_BYTES, STALL_SECONDS, HealthWatch, HorizonLag, horizon_lags, waits_for
+from headgate.node.process_status import PID, ProcessStatus, read_processes
 from headgate.node.processes import held_by, listen
 from headgate.node.statement_register import coordinator_of, is_vouched, own_statements
-from headgate.node.topology import PID
 from headgate.pipeline.deliveries import Remark
 from headgate.pipeline.detect.signals import told_remark
 from headgate.pipeline.index.predicates import Allowed
@@ -406,6 +406,8 @@ def _issuers(files: Files, settings: Config | None, now: datetime) -> Iterator[C
 
 
 def _node(files: Files, settings: Config | None) -> Iterator[Check]:
+    for name, status in read_processes(files.data).items():
+        yield _process(name, status)
     process = held_by(files.data / PID)
     if process is None:
         yield Check("node", "skip", "not running", f"`headgate up {files.directory}` starts it")
@@ -421,6 +423,24 @@ def _node(files: Files, settings: Config | None) -> Iterator[Check]:
     yield Check("node", "ok", f"process {process}")
     for url in urls:
         yield _health(url, files)
+
+
+def _process(name: str, status: ProcessStatus) -> Check:
+    """What the supervisor says of a process, with what to do if it does not come back by itself."""
+    again = f"started again {count_of(status.restarts, 'time')}, the last because {status.detail}"
+    look = f"it is tried again by itself; if that does not help, look into `logs/{name}.log`"
+    if status.is_away:
+        killed = "; if nobody killed it, it was for lack of memory (`dmesg`)" if "SIGKILL" in status.detail else ""
+        waits = (
+            f"away, tried again after {status.pause:.0f} s; {again}" if status.restarts else f"away: {status.detail}"
+        )
+        return Check(f"process {name}", "warn", waits, look + killed)
+    if status.failing:
+        failing = "; ".join(f"{what} fail: {why}" for what, why in status.failing.items())
+        return Check(f"process {name}", "warn", failing, look)
+    if not status.ready:
+        return Check(f"process {name}", "ok", "starting")
+    return Check(f"process {name}", "ok", f"running; {again}" if status.restarts else "running")
 
 
 def _ports(settings: Config) -> Iterator[Check]:

@@ -3,8 +3,9 @@ whole node of it on this machine, until Ctrl-C.
 
 Guarantees: the directory is made whole or not at all, and nothing that is there already is touched. Every private key
 is readable by its owner alone and kept out of version control. What cannot work is said before anything is started.
-What is shown reads well in a file too. Ctrl-C and SIGTERM stop everything in order, the second time at once, and
-nothing of the node is left running.
+What is shown reads well in a file too. A node that was up once is up until it is stopped, whatever becomes of its
+processes (`supervisor`). Ctrl-C and SIGTERM stop everything in order, the second time at once, and nothing of the node
+is left running.
 Leaves out: applying the policy, which is `headgate policy apply`'s part.
 """
 
@@ -33,8 +34,9 @@ from headgate.model.limits import MAX_CERTIFICATE_DAYS
 from headgate.model.state import ADMINISTRATOR
 from headgate.node.config import Files, example
 from headgate.node.domain import Domain, utc_now
-from headgate.node.processes import Notice, Supervisor, What, settings_from
+from headgate.node.processes import settings_from
 from headgate.node.statement_register import vouch
+from headgate.node.supervisor import LOG, Notice, Supervisor, What, logging_to
 from headgate.node.topology import Node, check_ports, prepare
 from headgate.storage.postgres import checked_address
 from headgate.trust import positions, tokens
@@ -268,8 +270,9 @@ def up(
 ) -> None:
     """Start a node: the pipeline on Spark and one or more gateways, each a process of its own.
 
-    It runs until Ctrl-C, and starts again what dies. Their logs are in `DIR/logs`. Leaves with status 1 if a process
-    could not be kept running, and 3 if data is damaged.
+    It runs until Ctrl-C. What dies is started again, after waits that grow to `node.restart_pause`, and the others run
+    on; `headgate doctor` and `/health` say why. Logs are in `DIR/logs`. Leaves with status 1 if the node could never
+    start, and 3 if that is because data is damaged or of another format.
 
     For example:
 
@@ -294,8 +297,19 @@ def _run(node: Node) -> int:
     """Run the node, and say what happens to it."""
     parts = f"the pipeline and {count_of(node.settings.gateway.count, 'gateway')}"
     say("Starting the node of ", (node.settings.domain.name, "bold"), f": {parts}; logs are in {node.logs}")
-    watching = Supervisor(node.parts(), node.logs, _tell, all_ready=lambda: _ready(node))
-    with on_signals(watching.stop, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    watching = Supervisor(
+        node.parts(),
+        node.logs,
+        _tell,
+        longest=node.settings.node.restart_pause,
+        report=node.report,
+        all_ready=lambda: _ready(node),
+    )
+    log = node.settings.log
+    with (
+        logging_to(node.logs / LOG, log.level, log.format),
+        on_signals(watching.stop, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+    ):
         try:
             return watching.run()
         finally:
@@ -334,10 +348,10 @@ def _tell(notice: Notice) -> None:
     words = f": {notice.words}" if notice.words else ""
     match notice.what:
         case What.GIVEN_UP:
-            err.print(f"{notice.part} cannot be kept running{words}", style="bold red", highlight=False, markup=False)
+            err.print(f"{notice.part} cannot be started{words}", style="bold red", highlight=False, markup=False)
             for line in notice.lines:
                 err.print(f"  {printable(line)}", highlight=False, markup=False, soft_wrap=True)
-        case What.DIED | What.KILLED:
+        case What.DIED | What.FAILING | What.KILLED:
             say((f"{notice.part} {notice.what.value}", "bold yellow"), words)
         case _:
             say((notice.part, "bold"), f" {notice.what.value}", (words, "dim"))

@@ -246,6 +246,10 @@ class EventLog(StreamFile):
             token: int = db.execute("SELECT token FROM streams WHERE stream = ?", (stream,)).fetchone()[0]
         return token
 
+    def leases(self) -> dict[str, int]:
+        """When the lease of each stream ends, or ended, that its writer has not given up."""
+        return dict(self._rows("SELECT stream, expires FROM streams WHERE holder != '' AND expires > 0"))
+
     def renew(self, stream: str, token: int, now: int, ttl: int) -> None:
         """Hold a stream for another `ttl` microseconds. A lapsed lease that nobody took is held again."""
         with transaction(self._db, self.path) as db:

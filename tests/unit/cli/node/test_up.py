@@ -19,8 +19,9 @@ from headgate.cli.main import app
 from headgate.cli.node.init import make_domain
 from headgate.node.config import Files
 from headgate.node.domain import utc_now
+from headgate.node.process_status import PID
 from headgate.node.processes import Lock, held_by
-from headgate.node.topology import PID, prepare
+from headgate.node.topology import prepare
 
 
 @pytest.fixture
