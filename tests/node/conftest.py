@@ -31,5 +31,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with running(tmp_path_factory.mktemp("node") / "domain", policy) as up:
+    with running(tmp_path_factory.mktemp("node") / "domain", policy, node__restart_pause="1s") as up:
         yield up
