@@ -136,22 +136,14 @@ def faults(seed: int) -> list[Fault]:
 
 
 class Breaker:
-    """Breaks parts of a node, no faster than its supervisor puts up with."""
-
-    MOST: Final = 3
-    """Deaths of one part within PERIOD; at five the supervisor gives the node up, and one may die by itself."""
-    PERIOD: Final = 65.0
+    """Breaks parts of a node, as often as the stories say."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._lock = threading.Lock()
-        self._deaths: dict[str, list[float]] = {}
         self.done: list[str] = []
 
     def strike(self, fault: Fault, who: str) -> None:
         """Do it; returns when it is over."""
-        for part in fault.parts if fault.what == "kill" else ():
-            self._wait_for_turn("pipeline" if part == "jvm" else part)
         found = {part: self._find(part) for part in fault.parts}
         self.done.append(f"{time.strftime('%H:%M:%S')} {who}: {fault} {found}")
         if fault.what == "kill":
@@ -161,18 +153,6 @@ class Breaker:
         every = [pid for pids in found.values() for one in pids for pid in (of_session(one) or [one])]
         with stopped(every):
             time.sleep(fault.seconds)
-
-    def _wait_for_turn(self, part: str) -> None:
-        if part == "worker":  # the query fails, and the process lives on
-            return
-        while True:
-            with self._lock:
-                times = self._deaths.setdefault(part, [])
-                times[:] = [at for at in times if time.monotonic() - at < self.PERIOD]
-                if len(times) < self.MOST:
-                    times.append(time.monotonic())
-                    return
-            time.sleep(0.2)
 
     def _find(self, part: str) -> list[int]:
         """The processes of a part, as soon as there are any."""

@@ -348,7 +348,7 @@ def mark(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_node_that_is_killed_and_stopped_loses_repeats_and_invents_nothing(
     tmp_path: Path, mark: str, monkeypatch: pytest.MonkeyPatch, first_seed: int
 ) -> None:
-    with running(tmp_path / "domain", policy) as node:
+    with running(tmp_path / "domain", policy, node__restart_pause="1s") as node:
         monkeypatch.delenv(MARK)
         breaker = Breaker(node)
         assert marked(mark), "the processes of the node can be told by their mark"

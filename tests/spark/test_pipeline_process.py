@@ -16,11 +16,12 @@ import pytest
 from headgate.cli.node.init import make_domain
 from headgate.commands.delivery.local import read_deliveries
 from headgate.commands.publishing.local import LocalPublisher
+from headgate.lang.composite import parse_composite
 from headgate.model.changes import AddRule, Batch, DeclarePrincipal, DeclareType, Subscribe
 from headgate.model.events import Draft
-from headgate.model.rights import Action, Rule, Subscription
+from headgate.model.rights import Action, Detection, Rule, Subscription
 from headgate.model.state import ADMINISTRATOR
-from headgate.model.types import EventType
+from headgate.model.types import SIGNAL, EventType
 from headgate.model.values import Kind
 from headgate.node.config import Files
 from headgate.node.domain import Domain, utc_now
@@ -146,6 +147,22 @@ def test_killed_struck_and_stopped_it_goes_on_where_it_was(domain: Domain, runni
     watch.close()
     assert facts.lag == {"main": 0}
     assert facts.decided_version == facts.ledger_version == domain.ledger.version
+
+    # Detections that cannot run are tried again, and said to be; deliveries go on meanwhile.
+    domain.paths.detections.write_text("no directory")
+    composite = parse_composite("shop.Sale(item, *)")
+    detection = Detection("shop.Sale(item, *)", composite, {}, utc_now())
+    domain.commit(Batch("ann", (Subscribe(Subscription("ann:seen", "ann", SIGNAL, detection=detection)),)))
+    told = said(third)
+    assert (told["event"], told["what"]) == ("degraded", "detections")
+    sent += sell(domain, 650, 50)
+    until(lambda: delivered(domain) == sent)
+    domain.paths.detections.unlink()
+    while told["event"] == "degraded":
+        told = said(third)
+    assert (told["event"], told["what"]) == ("recovered", "detections")
+    assert third.poll() is None
+    until(lambda: domain.signals.reached().streams.get("main") == len(sent))
 
     # Asked to stop, it does, with nothing left behind.
     third.terminate()

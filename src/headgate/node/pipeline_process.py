@@ -88,14 +88,21 @@ class Keeper:
     """Keeps a streaming query of a domain running on a Spark session; the process is there for one that is `vital`."""
 
     def __init__(
-        self, name: str, start: Callable[[], Any], session: Any, stop: threading.Event, *, vital: bool = False
+        self,
+        name: str,
+        start: Callable[[], Any],
+        session: Any,
+        stop: threading.Event,
+        *,
+        announces: bool = False,
+        vital: bool = False,
     ) -> None:
         self._name = name
         self._start = start
         self._session = session
         self._stop = stop
+        self._announces = announces
         self._vital = vital
-        self._is_ready = False
         self._failing = False
         self._pause = FIRST_PAUSE
         self._in_a_row = 0
@@ -111,9 +118,9 @@ class Keeper:
                     raise
                 failed: BaseException = error
             else:
-                if self._vital and not self._is_ready:
+                if self._announces:
                     announce("ready", pid=os.getpid())
-                    self._is_ready = True
+                    self._announces = False
                 log.info("query-started", query=self._name)
                 while query.isActive and not self._stop.wait(LOOK_SECONDS):
                     self._look(query)
@@ -225,7 +232,9 @@ def keep_queries(domain: Domain, session: Any, stop: threading.Event) -> int:
 
     detecting = threading.Thread(target=detect, name="detections", daemon=True)
     detecting.start()
-    status = Keeper("deliveries", lambda: domain.pipeline(session).start(), session, stop, vital=True).run()
+    status = Keeper(
+        "deliveries", lambda: domain.pipeline(session).start(), session, stop, announces=True, vital=True
+    ).run()
     stop.set()
     detecting.join(STOP_SECONDS)
     return status

@@ -143,7 +143,7 @@ def test_a_query_that_gets_on_again_is_said_to(
     stop = threading.Event()
     queries = [Query(RuntimeError("spark"), [False]), Query(RuntimeError(), [True] * 4, stop)]
     jvm = Jvm([], stop)
-    keeper = Keeper("deliveries", lambda: queries.pop(0), jvm, stop, vital=True)
+    keeper = Keeper("deliveries", lambda: queries.pop(0), jvm, stop, announces=True, vital=True)
     monkeypatch.setattr(keeper, "_pause", 0)
     assert keeper.run() == 0
     told = [json.loads(line)["event"] for line in capsys.readouterr().out.splitlines()]

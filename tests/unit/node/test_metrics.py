@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from headgate.model.types import EventType
 from headgate.model.values import Kind, micros
 from headgate.node.domain import Domain
 from headgate.node.health import (
+    HUNG_SECONDS,
     LOW_BYTES,
     MAX_LABELS,
     NO_BYTES,
@@ -36,9 +38,12 @@ from headgate.node.health import (
     read_chores,
     write_chores,
 )
+from headgate.node.process_status import ProcessStatus
 from headgate.pipeline.deliveries import BatchStats, DeliveryBlob
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+AWAY = ProcessStatus(restarts=4, reason="damaged", detail="`/secret/log.db` is damaged", pause=2.0)
+READY = {"gateway-1": ProcessStatus(True), "gateway-2": ProcessStatus(True)}
 
 
 def figures(metrics: Metrics) -> dict[str, float]:
@@ -110,6 +115,19 @@ def test_what_the_files_say() -> None:
     assert figures(metrics)["headgate_health[failing]"] == 1
 
 
+def test_processes_are_told_apart() -> None:
+    metrics = Metrics()
+    failing = ProcessStatus(True, restarts=1, failing={"detections": "damaged"})
+    metrics.observe(NodeFacts(processes={"pipeline": AWAY, "gateway-1": failing}))
+    found = figures(metrics)
+    assert found["headgate_process_ready[pipeline]"] == found["headgate_process_failing[pipeline]"] == 0
+    assert found["headgate_process_ready[gateway-1]"] == found["headgate_process_failing[gateway-1]"] == 1
+    assert found["headgate_process_restarts_total[pipeline]"] == 4
+    assert found["headgate_health[degraded]"] == 1
+    metrics.observe(NodeFacts(processes={"pipeline": replace(AWAY, restarts=6)}))
+    assert figures(metrics)["headgate_process_restarts_total[pipeline]"] == 6
+
+
 def test_labels_are_bounded() -> None:
     metrics = Metrics()
     for number in range(2 * MAX_LABELS):
@@ -146,12 +164,24 @@ def test_one_process_may_have_several() -> None:
         (NodeFacts(lag={"a": 5}, waiting=STALL_SECONDS + 1, since_batch=1), Status.OK, ""),
         (NodeFacts(lag={"a": 5}, waiting=STALL_SECONDS - 1), Status.OK, ""),
         (NodeFacts(since_batch=10_000), Status.OK, ""),
+        (NodeFacts(processes={"pipeline": AWAY}), Status.DEGRADED, "pipeline is away and will be started again: dam"),
+        (NodeFacts(processes={"pipeline": replace(AWAY, ready=True)}), Status.OK, ""),
+        (NodeFacts(processes={"pipeline": ProcessStatus()}), Status.OK, ""),  # it starts for the first time
+        (
+            NodeFacts(processes={"pipeline": ProcessStatus(True, failing={"detections": "too-old"})}),
+            Status.DEGRADED,
+            "detections fail and are tried again: too-old",
+        ),
+        (NodeFacts(processes=READY, lapsed={"gateway-2": HUNG_SECONDS + 1}), Status.DEGRADED, "gateway-2 hangs"),
+        (NodeFacts(processes=READY, lapsed={"gateway-2": HUNG_SECONDS - 1}), Status.OK, ""),
+        (NodeFacts(processes=READY, lapsed={"another": HUNG_SECONDS + 1}), Status.OK, ""),
     ],
 )
 def test_what_facts_mean(facts: NodeFacts, status: Status, word: str) -> None:
     found = health(facts)
     assert found.status is status
     assert word in "; ".join(found.reasons)
+    assert "secret" not in "; ".join(found.reasons)
     assert (found.reasons == ()) == (status is Status.OK)
 
 
@@ -218,6 +248,18 @@ def test_the_files_are_looked_at_as_they_change(domain: Domain) -> None:
     assert facts.deliveries_bytes > 0
     assert 0 < facts.free_bytes < 1 << 60
     assert health(facts).status is Status.OK
+    watch.close()
+
+
+def test_a_lease_that_was_neither_renewed_nor_given_up_is_seen(domain: Domain) -> None:
+    watch = HealthWatch.open(domain.paths.directory)
+    token = domain.log.take("gateway-2", 1, holder="one", now=micros(NOON), ttl=5_000_000)
+    assert watch.look(NOON + timedelta(seconds=5)).lapsed == {}
+    assert watch.look(NOON + timedelta(seconds=65)).lapsed == {"gateway-2": 60}
+    domain.log.renew("gateway-2", token, micros(NOON + timedelta(seconds=65)), 5_000_000)
+    assert watch.look(NOON + timedelta(seconds=65)).lapsed == {}
+    domain.log.release("gateway-2", token)
+    assert watch.look(NOON + timedelta(hours=1)).lapsed == {}
     watch.close()
 
 

@@ -24,6 +24,8 @@ from headgate.model.values import Kind
 from headgate.node.config import Files
 from headgate.node.domain import Domain, utc_now
 from headgate.node.health import Chores, write_chores
+from headgate.node.process_status import PID, ProcessStatus, write_processes
+from headgate.node.processes import Lock
 from headgate.pipeline.paths import Paths
 
 
@@ -164,6 +166,32 @@ def test_events_that_wait_and_principals_without_keys(files: Files) -> None:
     assert "1 events wait" in found["pipeline"].found
     assert found["keys of principals"].finding == "warn"
     assert "`till`" in found["keys of principals"].found
+
+
+def test_processes_that_are_away_or_in_trouble(files: Files) -> None:
+    assert not [name for name in checked(files) if name.startswith("process ")], "no node is up"
+    word = {
+        "pipeline": ProcessStatus(restarts=4, reason="damaged", detail="`log.db` is damaged; restore it", pause=8.0),
+        "gateway-1": ProcessStatus(True, restarts=1, reason="x", detail="it was ended by SIGKILL", pause=0.2),
+        "gateway-2": ProcessStatus(reason="it was ended by SIGKILL", detail="it was ended by SIGKILL", pause=0.2),
+        "gateway-3": ProcessStatus(True, failing={"detections": "too-old"}),
+        "follower": ProcessStatus(),
+    }
+    with Lock(files.data / PID, "the node"):
+        write_processes(files.data, word)
+        found = {name.partition(" ")[2]: one for name, one in checked(files).items() if name.startswith("process ")}
+    assert [(name, one.finding) for name, one in found.items()] == [
+        ("pipeline", "warn"), ("gateway-1", "ok"), ("gateway-2", "warn"), ("gateway-3", "warn"), ("follower", "ok"),
+    ]  # fmt: skip
+    away = found["pipeline"]
+    assert away.found == (
+        "away, tried again after 8 s; started again 4 times, the last because `log.db` is damaged; restore it"
+    )
+    assert "logs/pipeline.log" in away.remedy
+    assert found["gateway-1"].found == "running; started again 1 time, the last because it was ended by SIGKILL"
+    assert found["gateway-2"].found == "away: it was ended by SIGKILL"
+    assert "lack of memory" in found["gateway-2"].remedy
+    assert found["gateway-3"].found == "detections fail: too-old"
 
 
 def test_what_retention_took_from_a_reader(files: Files) -> None:

@@ -6,10 +6,12 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import textwrap
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,13 @@ from typer.testing import CliRunner
 
 from headgate.cli.main import app
 from headgate.cli.node.init import make_domain
+from headgate.gateway.roles.following import LOCK as FOLLOWER_LOCK
 from headgate.node.config import Files
 from headgate.node.domain import utc_now
 from headgate.node.process_status import PID
 from headgate.node.processes import Lock, held_by
 from headgate.node.topology import prepare
+from headgate.pipeline.paths import Paths
 
 
 @pytest.fixture
@@ -102,6 +106,31 @@ def test_where_it_is_reached_and_of_what_it_consists(files: Files) -> None:
     assert everywhere.urls == ["https://localhost:8443"]
     plain = prepare(files.directory, {}, {"gateway.tls": "false"})
     assert plain.urls == ["http://127.0.0.1:8443"]
+
+
+@pytest.mark.parametrize(
+    ("locks", "status", "words"), [((), 3, "newer Headgate"), ((FOLLOWER_LOCK,), 1, "running already")]
+)
+def test_what_no_wait_can_heal_ends_the_first_start_at_once(
+    files: Files, locks: tuple[str, ...], status: int, words: str
+) -> None:
+    """A log newer than the program, and a follower that is running already: the parts say so, before any Spark."""
+    with ExitStack() as held:
+        for name in locks:
+            held.enter_context(Lock(files.data / name, "the follower"))
+        if not locks:
+            with closing(sqlite3.connect(Paths(files.data).log)) as db:
+                db.execute("PRAGMA user_version=99")
+        arguments = ["up", str(files.directory), "--port", str(free_ports())]
+        program = [str(Path(sys.executable).parent / "headgate"), *arguments]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    said = " ".join(done.stderr.split())
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "cannot be started" in said
+    assert words in said
+    assert "it is started again" not in done.stdout
+    assert done.stdout.rstrip().endswith("Stopped.")
+    assert not (files.data / "processes.json").exists()
 
 
 def test_a_node_comes_up_and_goes_down(files: Files) -> None:
