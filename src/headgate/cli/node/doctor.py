@@ -463,4 +463,6 @@ def _health(url: str, files: Files) -> Check:
     reasons = "; ".join(str(one) for one in answer.get("reasons") or ())
     outcomes: Mapping[str, Outcome] = {"ok": "ok", "degraded": "warn"}
     finding = outcomes.get(str(answer.get("status")), "fail")
-    return Check(url, finding, f"{answer.get('status', reply.status_code)}{f': {reasons}' if reasons else ''}")
+    hangs = "hangs" in reasons or "does not move" in reasons
+    remedy = "a process that hangs is started again once it is killed (`kill`)" if hangs else ""
+    return Check(url, finding, f"{answer.get('status', reply.status_code)}{f': {reasons}' if reasons else ''}", remedy)
