@@ -45,7 +45,7 @@ STOP_SECONDS: Final = 10.0  # how long parts may take to stop before they are en
 LOG: Final = "node.log"  # what becomes of the parts
 LOG_BYTES: Final = 10 << 20  # size at which a log file is put away and a new one begun
 KEPT: Final = 5  # files kept of the log of one part, the one being written included
-LAST_LINES: Final = 12  # lines of a part's log that are shown when it is given up
+LAST_LINES: Final = 12  # lines of a part's log that are shown when the node does not come up
 MAX_LINE_BYTES: Final = 16_384  # bytes after which a line is broken
 MAX_FAILING: Final = 16  # things of one part that are told of as failing
 TICK: Final = 0.2
@@ -70,7 +70,7 @@ class What(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A change of a part, in words if there are any, with the last lines it wrote if it is given up."""
+    """A change of a part, in words if there are any, with the last lines it wrote if the node never was up."""
 
     what: What
     part: str
@@ -378,7 +378,8 @@ class Supervisor:
     def _failed(self, runner: ProcessRunner, ending: str) -> None:
         pause = runner.failed(ending, self._clock())
         ended, name = runner.ended, runner.part.name
-        self._say(Notice(What.DIED, name, f"{ended.detail}; it is started again in {pause:.1f} s"))
+        lines = () if self._was_up else tuple(runner.lines)  # somebody waits for it, and wants to know
+        self._say(Notice(What.DIED, name, f"{ended.detail}; it is started again in {pause:.1f} s", lines))
         log.warning("degraded", part=name, reason=ended.reason, seconds=pause, count=runner.status.restarts)
 
     def _say(self, notice: Notice) -> None:

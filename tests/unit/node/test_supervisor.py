@@ -213,6 +213,8 @@ def test_a_crash_before_the_node_was_up_is_tried_again(tmp_path: Path) -> None:
         clock.now += LONGEST_PAUSE
     assert run.ready.wait(30)
     assert run.stop() == 0
+    (first, *_) = [one for one in run.told if one.what is What.DIED]
+    assert first.lines[-2].endswith("no-java"), "whoever waits for it sees its last lines"
 
 
 def test_a_wait_holds_up_no_stop(tmp_path: Path) -> None:

@@ -66,6 +66,7 @@ _GIGABYTE: Final = 1 << 30
 _HTTP_SECONDS: Final = 5.0
 _MAX_ANSWER: Final = 65_536
 _SHOWN: Final = 5
+_SILENT: Final = "look into `logs/`; a process that hangs is started again once it is killed (`kill`)"
 
 
 Outcome: TypeAlias = Literal["ok", "warn", "fail", "skip"]
@@ -458,11 +459,10 @@ def _health(url: str, files: Files) -> Check:
         reply = httpx.get(f"{url}/health", verify=context, timeout=_HTTP_SECONDS, trust_env=False)
         told = reply.json()
     except (OSError, httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-        return Check(url, "fail", f"it does not answer ({type(error).__name__})", "look into `logs/`")
+        return Check(url, "fail", f"it does not answer ({type(error).__name__})", _SILENT)
     answer = told if isinstance(told, dict) else {}
     reasons = "; ".join(str(one) for one in answer.get("reasons") or ())
     outcomes: Mapping[str, Outcome] = {"ok": "ok", "degraded": "warn"}
     finding = outcomes.get(str(answer.get("status")), "fail")
-    hangs = "hangs" in reasons or "does not move" in reasons
-    remedy = "a process that hangs is started again once it is killed (`kill`)" if hangs else ""
+    remedy = _SILENT if "hangs" in reasons or "does not move" in reasons else ""
     return Check(url, finding, f"{answer.get('status', reply.status_code)}{f': {reasons}' if reasons else ''}", remedy)

@@ -344,14 +344,14 @@ def _ready(node: Node) -> None:
 
 
 def _tell(notice: Notice) -> None:
-    """One line for a change; more only when the node is given up."""
+    """One line for a change; more only of what keeps the node from coming up."""
     words = f": {notice.words}" if notice.words else ""
     match notice.what:
         case What.GIVEN_UP:
             err.print(f"{notice.part} cannot be started{words}", style="bold red", highlight=False, markup=False)
-            for line in notice.lines:
-                err.print(f"  {printable(line)}", highlight=False, markup=False, soft_wrap=True)
         case What.DIED | What.FAILING | What.KILLED:
             say((f"{notice.part} {notice.what.value}", "bold yellow"), words)
         case _:
             say((notice.part, "bold"), f" {notice.what.value}", (words, "dim"))
+    for line in notice.lines:
+        err.print(f"  {printable(line)}", highlight=False, markup=False, soft_wrap=True)

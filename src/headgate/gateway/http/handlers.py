@@ -466,7 +466,11 @@ async def versions(call: Call) -> wire.VersionsAnswer:
 
 @Operation("GET", "/health", answers=dict.fromkeys((200, 503), wire.HealthAnswer), session=False)
 async def health(call: Call) -> Response:
-    """How the node is."""
+    """How the node is.
+
+    `degraded`: events are accepted, but come late, or a process of the node is away, hangs, or has something in it that
+    fails. `failing`: this gateway cannot accept events. The reasons say why.
+    """
     told = await call.run(call.gateway.health)
     return answer(told, 503 if told.status == "failing" else 200)
 
