@@ -21,9 +21,9 @@ from headgate.node.config import Files, set_in_file
 from headgate.node.cursors import Cursors
 from headgate.node.derived_progress import DerivedProgress
 from headgate.node.peers import Peers, Watchers
+from headgate.node.process_status import PID
 from headgate.node.processes import Lock
 from headgate.node.statement_register import StatementRegister
-from headgate.node.topology import PID
 from headgate.pipeline.paths import Paths
 from headgate.storage.shared import SharedState, Where, copy
 

@@ -222,12 +222,13 @@ def keep_queries(domain: Domain, session: Any, stop: threading.Event) -> int:
     """Keep deliveries going, and detections once there are any; returns when deliveries cannot go on."""
 
     def detect() -> None:
-        seen, found = 0, False
-        while not found and not stop.wait(LOOK_SECONDS):
+        while not stop.wait(LOOK_SECONDS):
             with suppress(HeadgateError), closing(LedgerTail(domain.paths.ledger)) as ledger:  # it may be busy
-                newest = ledger.version
-                found, seen = ledger.has_detection(seen, newest), newest
-        if found:
+                seen, newest = 0, ledger.version
+                while not ledger.has_detection(seen, newest) and not stop.wait(LOOK_SECONDS):
+                    seen, newest = newest, ledger.version
+                break
+        if not stop.is_set():
             Keeper("detections", lambda: domain.detecting(session).start(), session, stop).run()
 
     detecting = threading.Thread(target=detect, name="detections", daemon=True)

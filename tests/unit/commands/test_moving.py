@@ -34,9 +34,10 @@ from headgate.model.values import Kind
 from headgate.node.config import Config, Files
 from headgate.node.cursors import Ack, Cursors
 from headgate.node.domain import Domain
+from headgate.node.process_status import PID
 from headgate.node.processes import Lock
 from headgate.node.statement_register import StatementRegister
-from headgate.node.topology import PID, prepare
+from headgate.node.topology import prepare
 from headgate.pipeline.paths import Paths
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
