@@ -103,10 +103,15 @@ class _Check:
                     _refuse(f"`{when.name}` is not surely bound where `AbsTime` needs it", place, "bind it before")
                 if isinstance(when, Variable) and self.kinds[when.name] not in (NUMERIC | {Kind.TIMESTAMP}):
                     _refuse(f"`{when.name}` is no time", place)
+                if isinstance(when, Constant) and isinstance(when.value, str):
+                    try:
+                        when = Constant(conform(Kind.TIMESTAMP, when.value))
+                    except TypeMismatch as error:
+                        _refuse(f"`AbsTime` takes a time: {error.message}", place, error.remedy)
                 if isinstance(when, Constant) and moment_of(when.value) is None:
-                    _refuse("`AbsTime` takes a time", place, "write seconds, as in `AbsTime(7)`, or a timestamp")
+                    _refuse("`AbsTime` takes a time", place, "write seconds, as in `AbsTime(7)`, or quoted ISO 8601")
                 items, after = self._side(side, sure)
-                return replace(c, side=items), after
+                return replace(c, when=when, side=items), after
             case model.NullEvent():
                 return c, sure
             case model.Sequence(left, right):

@@ -1,8 +1,8 @@
 """What the sources of events have promised, as the records of the log tell it one after another.
 
 Guarantees: a stream is a source of all events that go by the gateway's clock, and for each type whose events come with
-times of their publishers another one, whose horizon is that of the type in the stream (`pipeline.log.promises`). What
-was promised never goes back, also when a stream or a type is added.
+times of their publishers, or that says how wrong its clocks may be, another one, whose horizon is that of the type in
+the stream (`pipeline.log.promises`). What was promised never goes back, also when a stream or a type is added.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ def times_of(catalog: Catalog) -> dict[str, TypeTimes]:
 
 
 class _View(NamedTuple):
-    """What matters to detections of some types: what was promised, and the types whose events have stated times."""
+    """What matters to detections of some types: what was promised, and the types that are sources by themselves."""
 
     horizons: Horizons
-    stated: dict[str, TypeTimes]
+    apart: dict[str, TypeTimes]
 
 
 @dataclass
@@ -109,15 +109,13 @@ class SourcePromises:
     def _renewed(self, types: frozenset[str], horizons: Horizons) -> _View:
         """What matters to these types, by what types say of times now, with what has been promised."""
         mine = {name: facts for name, facts in self.times.items() if types.intersection(facts.lineage)}
-        stamped = [facts for facts in mine.values() if not facts.times.stated]
-        carried = frozenset(name for facts in stamped for name in facts.lineage)
-        error = max((facts.times.clock_error for facts in stamped), default=0.0)
-        stated = {name: facts for name, facts in mine.items() if facts.times.stated}
-        view = _View(horizons, stated)
+        apart = {name: facts for name, facts in mine.items() if facts.times.stated or facts.times.clock_error}
+        carried = frozenset(above for name, facts in mine.items() if name not in apart for above in facts.lineage)
+        view = _View(horizons, apart)
         sources = {}
         for stream in self.promised.streams:
-            sources[stream] = SourceFacts(carried, error)
-            for name, facts in stated.items():
+            sources[stream] = SourceFacts(carried)
+            for name, facts in apart.items():
                 sources[f"{stream}/{name}"] = SourceFacts(frozenset(facts.lineage), facts.times.clock_error)
         horizons.renew(sources)
         for stream in self.promised.streams:
@@ -127,6 +125,6 @@ class SourcePromises:
     def _promises(self, stream: str, view: _View) -> dict[str, datetime]:
         """What the sources of a stream that matter have promised."""
         found = {stream: moment(self.promised.streams.get(stream, 0))}
-        for name, facts in view.stated.items():
+        for name, facts in view.apart.items():
             found[f"{stream}/{name}"] = moment(self.promised.of(stream, name, facts.times))
         return found

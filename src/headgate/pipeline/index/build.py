@@ -331,8 +331,7 @@ class IndexBuilder:
         self.rights = RightsBuilder(self.words)
         self.policies = EventPolicies(self.words)
         self.epochs: dict[int, Epoch] = {}
-        self.opened: dict[int, Subscription] = {}
-        """Detections that are in the index, by number, for whoever needs more of them and takes them from here."""
+        self._opened: dict[int, Subscription] = {}
         self._made: PolicyIndex | None = None
         self._since = 0
 
@@ -370,6 +369,11 @@ class IndexBuilder:
         )
         return self._made
 
+    def take_opened(self) -> Mapping[int, Subscription]:
+        """The detections, by number, that have come into the index since this was asked last, or that came again."""
+        opened, self._opened = self._opened, {}
+        return opened
+
     def _follow(self, latest: State, through: int) -> None:
         """Take in the subscriptions that opened and closed."""
         changes = self.ledger.subscriptions(self.version, through)
@@ -378,7 +382,7 @@ class IndexBuilder:
         for new in changes.opened:
             if (new.detection is not None) is self.detections:
                 if self.detections:
-                    self.opened[len(self.columns["opened"])] = new
+                    self._opened[len(self.columns["opened"])] = new
                 self._open(new, latest.types, places, numbers)
             else:
                 self._pass_over(new)

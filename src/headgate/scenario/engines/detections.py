@@ -9,7 +9,7 @@ Leaves out: what other engines signal, which detect by themselves.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from headgate.decide.blocks import Moment, SourceFacts
@@ -96,16 +96,38 @@ class Detections:
         return Machine(detection.composite, detection.start, environment(detection.bound), horizons, tables)
 
     def _sources(self) -> dict[str, SourceFacts]:
+        """Streams, in each of them types that say how wrong its clocks may be, and types that detections publish."""
+        types = self._types()
         streams = {stream: SourceFacts() for stream in self.streams}
-        return streams | {_source(type): SourceFacts(frozenset(line)) for type, line in self.published.items()}
+        wrong = {
+            source: SourceFacts(frozenset(types.lineage(type)), types.times(type).clock_error)
+            for source, (_, type) in self._wrong().items()
+        }
+        derived = {
+            _source(type): SourceFacts(frozenset(line), types.times(type).clock_error if type in types else 0.0)
+            for type, line in self.published.items()
+        }
+        return streams | wrong | derived
+
+    def _wrong(self) -> dict[str, tuple[str, str]]:
+        """The types that say how wrong clocks may be as sources: the stream and the type of each."""
+        types = self._types()
+        mine = [type for type in types.every if types.times(type).clock_error]
+        return {_source(type, stream): (stream, type) for stream in self.streams for type in mine}
+
+    def _types(self) -> Catalog:
+        return self.arrivals[-1].state.types if self.arrivals else Catalog()
 
     def _moments(self, one: Subscription, seen: Views) -> list[Moment]:
-        """What arrived before a detection ended."""
-        return [
-            _moment(arrival, seen, number)
-            for number, arrival in enumerate(self.arrivals)
-            if arrival.state.version < one.first or arrival.state.subscriptions.get(one.id) == one
-        ]
+        """What arrived before a detection ended; what a stream has promised, it has promised of each type."""
+        streams = {source: stream for source, (stream, _) in self._wrong().items()}
+        moments = []
+        for number, arrival in enumerate(self.arrivals):
+            if arrival.state.version < one.first or arrival.state.subscriptions.get(one.id) == one:
+                promised = arrival.horizons
+                horizons = {source: promised.get(stream, EPOCH) for source, stream in streams.items()}
+                moments.append(replace(_moment(arrival, seen, number), horizons={**promised, **horizons}))
+        return moments
 
     # -- what comes of it ---------------------------------------------------------------------------------------
 
@@ -169,9 +191,9 @@ def detection_of(one: Subscription) -> Detection:
     return one.detection
 
 
-def _source(type: str) -> str:
-    """The source of the events of a type that detections publish."""
-    return f"{DERIVED}/{type}"
+def _source(type: str, stream: str = DERIVED) -> str:
+    """The source of the events of a type in a stream, by default of those that detections publish."""
+    return f"{stream}/{type}"
 
 
 def _tables(types: Catalog) -> Iterable[tuple[str, tuple[str, ...]]]:
