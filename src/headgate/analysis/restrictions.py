@@ -13,7 +13,7 @@ history the rights of earlier versions, and roles that the principal may yet ent
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -38,6 +38,7 @@ from headgate.decide.publish import condition_on_sent, passes_over, publish_entr
 from headgate.decide.truth import World, truth
 from headgate.decide.views import covered, entries, forced_value, named_type
 from headgate.model import expressions as tree
+from headgate.model.composite import templates
 from headgate.model.errors import BadExpression, GovernDenied, NotFound, UnknownType
 from headgate.model.events import Event
 from headgate.model.expressions import FALSE, TRUE, AllOf, AnyOf, Atom, Attribute, Condition, Meta, Not, looked_at
@@ -109,8 +110,11 @@ class Restriction:
     satisfiable: bool | None
     types: tuple[TypeReach, ...]
     never: tuple[str, ...]
+    """The attributes that are asked for and never visible; those of a detection with their types."""
     counted: tuple[RoleHolding, ...] = ()
     """The memberships that count for event policy, where there is any."""
+    detects: str | None = None
+    """The expression of a detection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,9 +171,15 @@ def restrict(asker: str, id: str, subscription: Subscription | None, version: in
         reached.append(_Type(state, subscription, name, full).reach() if full or own else TypeReach(name, told=False))
     kept_back = any(not one.told for one in reached)
     able = any(one.told and one.reason is None for one in reached)
-    visible = {a for one in reached for a in one.attributes}
-    named = attributes_of(subscription.where)
-    never = tuple(a for type in types for a in state.types.attributes(type) if a in named - visible)
+    shown = {one.name: set(one.attributes) for one in reached}
+    never = [
+        (type, attribute)
+        for type in types
+        for attribute in state.types.attributes(type)
+        if attribute in _named(subscription, type)
+        and not any(attribute in shown[below] for below in state.types.subtypes(type))
+    ]
+    detection = subscription.detection
     return Restriction(
         subscription.id,
         subscription.principal,
@@ -180,9 +190,23 @@ def restrict(asker: str, id: str, subscription: Subscription | None, version: in
         told_all,
         True if able else None if kept_back else False,
         tuple(reached),
-        () if kept_back else never,
+        () if kept_back else tuple(a if detection is None else f"{a} of {type}" for type, a in never),
         tuple(map(held, _counted(state, subscription))) if state.roles.policy.entries else (),
+        None if detection is None else detection.text,
     )
+
+
+def _named(subscription: Subscription, type: str) -> Collection[str]:
+    """The attributes of a type that a filter, or a template of a detection, asks for."""
+    if subscription.detection is None:
+        return attributes_of(subscription.where)
+    return {
+        attribute
+        for template in templates(subscription.detection.composite)
+        if template.type == type
+        for attribute, parameter in zip(template.attributes, template.parameters, strict=True)
+        if parameter is not None
+    }
 
 
 def _counted(state: State, subscription: Subscription) -> tuple[Membership, ...]:

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from headgate.analysis import explain as explanations
 from headgate.analysis.explain import Explanation, Question
 from headgate.analysis.restrictions import PublishRestriction, Restriction, restrict, restrict_publish
+from headgate.commands.subscriptions import ledger_id
 from headgate.decide.deliver import is_told_all, is_told_everything
 from headgate.ledger.queries import VersionInfo
 from headgate.model.errors import HeadgateError, NotFound
@@ -75,7 +76,10 @@ def restriction(domain: Domain, asker: str | None, subscription: str, version: i
     """What a subscription comes to under the rights of a version, by default the newest, as the asker may know."""
     now = domain.ledger.state()
     at = now.version if version is None else version
-    held = domain.ledger.state(at).subscriptions.get(subscription)
+    every = domain.ledger.state(at).subscriptions
+    held = every.get(subscription)
+    if held is None and asker is not None and "/" not in subscription:
+        held = every.get(ledger_id(asker, subscription))  # by the name that who asks has given to it
     return restrict(asker or now.administrator, subscription, held, at, domain.books(now))
 
 

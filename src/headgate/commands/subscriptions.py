@@ -51,7 +51,11 @@ def subscribe(
         return _own(ledger, wanted.principal, wanted.id), True
     if _as_asked(wanted) != _as_asked(old):
         id = local_id(wanted.principal, wanted.id) or wanted.id
-        raise AlreadyExists(f"your subscription `{id}` is another one", remedy="end it first, or choose another id")
+        differs = ", ".join(_differences(wanted, old))
+        raise AlreadyExists(
+            f"your subscription `{id}` is another one: it has another {differs}",
+            remedy="ask for it as it was made, end it first, or choose another id",
+        )
     if is_elsewhere(ledger.state, old, wanted.origin):
         ledger.change(author, [Unsubscribe(old.id), Subscribe(wanted)], "from another address")
         old = _own(ledger, wanted.principal, wanted.id)
@@ -113,6 +117,29 @@ def _as_asked(subscription: Subscription) -> tuple[object, ...]:
     start = asked.detection.start if asked.history else EPOCH
     nothing = replace(asked.detection, composite=NullEvent(), bound={}, start=EPOCH)
     return replace(asked, detection=nothing), bound, start
+
+
+def _differences(wanted: Subscription, old: Subscription) -> list[str]:
+    """In what a subscription is not what was asked for, in the words of whoever asks."""
+
+    def said(one: Subscription) -> dict[str, object]:
+        detection = one.detection
+        start = detection.start if detection is not None and one.history else EPOCH
+        return {
+            "type": one.type,
+            "filter": one.where,
+            "beginning (`from`)": (one.history, one.since_version, one.since_time, start),
+            "requirement": one.requires,
+            "choice of memberships": one.counted,
+            "expression": None if detection is None else detection.text,
+            "choice of what is bound": None if detection is None else sorted(map(repr, detection.bound.items())),
+            "use of its signals": None if detection is None else (detection.publishes, detection.adds),
+        }
+
+    if (wanted.detection is None) is not (old.detection is None):
+        return ["type"]
+    there = said(old)
+    return [name for name, value in said(wanted).items() if value != there[name]] or ["owner"]
 
 
 def unsubscribe(ledger: LedgerAccess, principal: str, *names: str) -> None:

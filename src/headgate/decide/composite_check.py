@@ -181,8 +181,9 @@ class _Check:
         for (attribute, kind), parameter in zip(attributes.items(), c.parameters, strict=True):
             match parameter:
                 case Constant(value):
+                    taken_for = Kind.FLOAT if kind is Kind.INT and isinstance(value, float) else kind
                     try:
-                        parameters.append(Constant(conform(kind, value)))
+                        parameters.append(Constant(conform(taken_for, value)))
                     except TypeMismatch as error:
                         _refuse(f"`{attribute}` of `{type.name}`: {error.message}", c.place, error.remedy)
                 case Variable(name):

@@ -218,6 +218,9 @@ def tests(c: Composite) -> Iterator[Condition]:
         yield from tests(part)
 
 
+_SPLIT: Final = "put parentheses around the halves of a long chain of `|` or `;`, or make several detections"
+
+
 def check_size(c: Composite) -> None:
     """Refuse what nests too deeply or has too many parts; without recursion."""
     left, parts = [(c, 1)], 0
@@ -225,9 +228,13 @@ def check_size(c: Composite) -> None:
         part, depth = left.pop()
         parts += 1
         if depth > MAX_EXPRESSION_DEPTH:
-            raise BadExpression(f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})")
+            raise BadExpression(
+                f"the expression nests deeper than MAX_EXPRESSION_DEPTH ({MAX_EXPRESSION_DEPTH})", remedy=_SPLIT
+            )
         if parts > MAX_COMPOSITE_PARTS:
-            raise BadExpression(f"the expression has more than MAX_COMPOSITE_PARTS ({MAX_COMPOSITE_PARTS}) parts")
+            raise BadExpression(
+                f"the expression has more than MAX_COMPOSITE_PARTS ({MAX_COMPOSITE_PARTS}) parts", remedy=_SPLIT
+            )
         left += [(inner, depth + 1) for inner in inside(part)]
         for queue in part.queues if isinstance(part, Block) else ():
             _check_nesting((*queue.event, *queue.var, *queue.end))

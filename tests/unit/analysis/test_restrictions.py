@@ -19,10 +19,11 @@ from headgate.analysis.restrictions import (
     restrict_publish,
 )
 from headgate.decide.apply import apply
+from headgate.decide.composite_check import resolve
 from headgate.decide.deliver import Books, decide
 from headgate.decide.truth import World, truth
 from headgate.decide.views import view
-from headgate.lang import parse_condition, render_condition
+from headgate.lang import parse_composite, parse_condition, render_condition
 from headgate.model.changes import (
     AddRule,
     Batch,
@@ -34,9 +35,9 @@ from headgate.model.changes import (
 )
 from headgate.model.errors import GovernDenied, NotFound, UnknownName, UnknownType
 from headgate.model.events import Event
-from headgate.model.rights import Action, Effect, Rule, Source, Subscription
+from headgate.model.rights import Action, Detection, Effect, Rule, Source, Subscription
 from headgate.model.state import State
-from headgate.model.types import EventType
+from headgate.model.types import SIGNAL, EventType
 from headgate.model.values import Kind
 from strategies.running import examples
 
@@ -147,6 +148,15 @@ def test_each_subtype_has_its_attributes_at_most() -> None:
         (OWN, ("headline",), ("minute", "scorer")),
     ]
     assert answer.never == ()
+
+
+def test_attributes_that_templates_ask_for_and_never_see_are_named() -> None:
+    known = books(rule("g", attributes="minute"), rule("o", type=OWN, attributes="scorer"))
+    text = "$News(h, m); Goal(*, *, s) - OwnGoal(*, 3, s)"
+    detection = Detection(text, resolve(parse_composite(text), known.now).composite)
+    answer = restrict("fan", "d", Subscription("d", "fan", SIGNAL, detection=detection), 1, known)
+    assert answer.detects == text
+    assert answer.never == (f"headline of {NEWS}", f"scorer of {GOAL}")
 
 
 def test_attributes_that_the_filter_can_never_see_are_named() -> None:

@@ -348,7 +348,7 @@ def _horizons(lags: Sequence[HorizonLag], state: State | None, *, detections: in
     for lag in sorted(lags, key=lambda one: -one.seconds)[:_SHOWN]:
         cause = causes[lag]
         held = "" if cause is None else f", which waits for {_source(cause)}"
-        words.append(f"{_source(lag)}, {lag.seconds:.0f} s behind the clock{held}")
+        words.append(f"{_source(lag)}, {max(lag.seconds, 0):.0f} s behind the clock{held}")
     late = bool(detections) and any(lag.seconds > STALL_SECONDS for lag in lags if causes[lag] is None)
     remedy = (
         "whoever publishes it sends heartbeats; `headgate heartbeat --for NAME` releases what one that is gone holds"

@@ -301,12 +301,12 @@ def _show_restriction(answer: rs.Restriction) -> None:
     past = ", with history" if answer.history else ""
     whose = f" of {answer.principal} at control version {answer.version}{past}"
     say("subscription ", (answer.subscription, "bold"), whose)
-    say(f"asked for: {answer.type} where {show_condition(answer.where)}")
+    say(f"asked for: {answer.detects or f'{answer.type} where {show_condition(answer.where)}'}")
     if answer.counted:
         say("counts for event policy: ", "; ".join(map(rendering.show_held, answer.counted)))
     say("can be satisfied: ", _verdict(answer))
     if answer.never:
-        say(f"asked for in the filter, but never visible: {names(answer.never)}")
+        say(f"asked for, but never visible: {names(answer.never)}")
     out.print()
     show_table(("type", "sees at most", "when"), ((one.name, _attributes(one), _when(one)) for one in answer.types))
     for reach in answer.types:

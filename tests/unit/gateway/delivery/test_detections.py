@@ -57,12 +57,17 @@ def test_a_detection_is_made_shown_listed_and_ended(shop: Served) -> None:
     assert shop.ask("bob", "GET", "/v1/detections").json() == {"detections": []}
     listed = shop.ask("anna", "GET", "/v1/subscriptions/pairs").json()
     assert (listed["type"], listed["detects"]) == ("headgate.signal", BOTH)
-    for body in ({"expression": BOTH}, {"expression": "Sale(*, *)"}, {"expression": BOTH, "bind": {"item": 1}}):
-        assert shop.ask("anna", "PUT", "/v1/detections/pairs", body).json()["code"] in (
-            "already-exists",
-            "bad-expression",
-        )
-    assert shop.ask("anna", "PUT", "/v1/subscriptions/pairs", {"type": SALE}).json()["code"] == "already-exists"
+    for body, differs in (
+        ({"expression": BOTH}, "choice of what is bound"),
+        ({"expression": BOTH, "bind": {"item": 1}}, "choice of what is bound"),
+        ({"expression": "$Sale(item, *)", "bind": {"item": "tea"}}, "expression"),
+        ({"expression": BOTH, "bind": {"item": "tea"}, "from": "start"}, "beginning (`from`)"),
+    ):
+        refused = shop.ask("anna", "PUT", "/v1/detections/pairs", body).json()
+        assert refused["code"] == "already-exists"
+        assert refused["detail"] == f"your subscription `pairs` is another one: it has another {differs}"
+    other = shop.ask("anna", "PUT", "/v1/subscriptions/pairs", {"type": SALE}).json()
+    assert (other["code"], other["detail"].rpartition(": ")[2]) == ("already-exists", "it has another type")
     shop.domain.signals.write(0, 1, [], remarks=[Remark(0, "limit-reached", 9, 0, "too many are open")])
     (said,) = shop.ask("anna", "GET", "/v1/detections/pairs").json()["warnings"]
     assert said == "it has stopped: too many are open (`limit-reached`, at append 9 of the log)"

@@ -1,4 +1,4 @@
-"""What a worker knows of detections: the same plans in whatever order they are asked for, and whatever fails meanwhile."""
+"""What a worker knows of detections: the same plans however they are asked for, and whatever fails meanwhile."""
 
 from __future__ import annotations
 
