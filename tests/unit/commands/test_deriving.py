@@ -116,7 +116,7 @@ def test_each_signal_is_one_event_at_its_time_with_what_it_rests_on(domain: Doma
     assert [(one.values["x"], one.publisher, one.type) for one in found] == [(f"v{n}", "svc", "t.B") for n in (1, 2, 3)]
     assert [one.occurred for one in found] == [NOON + n * SECOND for n in (1, 2, 3)]
     assert [one.contributors for one in found] == [(("main", n, 1),) for n in (1, 2, 3)]
-    assert derived_through(domain.paths.directory) == 4
+    assert derived_through(domain.paths) == 4
 
 
 @pytest.mark.parametrize("adds", [None, "failed(x)"])
@@ -160,7 +160,7 @@ def test_a_row_that_is_there_makes_no_version(domain: Domain, open_deriver: Open
     write_signals(domain, [signal(number, 1)])
     deriver.round()
     assert domain.ledger.state().relations["failed"] == {("v1",), ("v2",)}
-    assert not refused_signals(domain.paths.directory)
+    assert not refused_signals(domain.paths)
 
 
 def test_what_detections_publish_is_held_back_by_what_they_look_at(domain: Domain, clock: Hands) -> None:
@@ -198,7 +198,7 @@ def test_what_is_refused_is_told_and_passed_over(domain: Domain, open_deriver: O
     domain.commit(Batch(ADMINISTRATOR, (c.RemoveRule("b"),)))
     write_signals(domain, [signal(number, 2), signal(number, 3)])
     deriver.round()
-    (refused,) = refused_signals(domain.paths.directory)
+    (refused,) = refused_signals(domain.paths)
     assert (refused.subscription, refused.code, refused.count) == ("d", PublishDenied.code, 2)
     domain.commit(Batch(ADMINISTRATOR, (c.AddRule(Rule("b", "svc", frozenset({Action.PUBLISH}), "t.B")),)))
     write_signals(domain, [signal(number, 4)])
@@ -361,7 +361,7 @@ def test_owners_declassify_what_derived_events_are_made_of_and_take_it_back(doma
     assert after(1) == []
     assert after(2, c.SetDeclassified("t.A", "t.B")) == ["v2"]
     assert after(3, c.SetDeclassified("t.A", "t.B", False)) == ["v2"]
-    (refused,) = refused_signals(domain.paths.directory)
+    (refused,) = refused_signals(domain.paths)
     assert (refused.count, refused.code) == (2, PublishDenied.code)
     assert refused.message == "it is made of `t.A`, which is not declassified for `t.B`"
     with closing(HealthWatch.open(domain.paths.directory)) as watch:
