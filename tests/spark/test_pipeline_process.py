@@ -35,11 +35,12 @@ SECRET = "the-secret-of-the-test"
 Process = subprocess.Popen[bytes]
 
 
-def run(directory: Path) -> Process:
+def run(directory: Path, module: str = "headgate.node.pipeline_process", *before: str) -> Process:
     """The process in a session of its own, as the supervisor starts it."""
     log = (directory / "pipeline.log").open("ab")
+    settings = "log.level=debug", "pipeline.lease=2s"
     return subprocess.Popen(
-        [sys.executable, "-m", "headgate.node.pipeline_process", str(directory), "--set", "log.level=debug"],
+        [sys.executable, "-m", module, *before, str(directory), *(word for one in settings for word in ("--set", one))],
         stdout=subprocess.PIPE,
         stderr=log,
         start_new_session=True,
@@ -116,11 +117,11 @@ def test_killed_struck_and_stopped_it_goes_on_where_it_was(domain: Domain, runni
     inside = of_session(first.pid)
     assert len(inside) > 2, "the driver, its JVM and workers"
 
-    # A second one is refused, in words.
-    second = run(directory)
+    # A second one waits, without Spark, as `headgate pipeline` would be started beside it.
+    second = run(directory, "headgate.cli.main", "pipeline")
     running.append(second)
-    assert said(second)["code"] == "already-running"
-    assert second.wait(30) == 2
+    assert f":{first.pid}:" in str(said(second)["waiting_for"])
+    assert of_session(second.pid) == [second.pid]
 
     # A fault inside a micro-batch is got over without a new process.
     domain.paths.fault.write_text("write")
@@ -135,11 +136,29 @@ def test_killed_struck_and_stopped_it_goes_on_where_it_was(domain: Domain, runni
     assert first.wait(10) == -signal.SIGKILL
     until(lambda: of_session(first.pid) == [])
 
-    # Started again, it goes on: nothing lost, nothing doubled.
+    # The other takes over, and goes on: nothing lost, nothing doubled.
+    sent += sell(domain, 600, 50)
+    until(lambda: len(delivered(domain)) >= len(sent))
+    assert delivered(domain) == sent
+
+    # That one is stopped as it is about to write a micro-batch, past its lease, while a third takes over.
+    token = domain.store.lease().token
     third = run(directory)
     running.append(third)
-    assert said(third)["event"] == "ready"
-    sent += sell(domain, 600, 50)
+    assert f":{second.pid}:" in str(said(third)["waiting_for"])
+    second.send_signal(signal.SIGSTOP)  # its JVM goes on, and decides
+    sent += sell(domain, 650, 50)
+    until(lambda: len(delivered(domain)) >= len(sent))
+    assert domain.store.lease().token > token
+    before = list(domain.store.blobs()), domain.store.reached(), domain.store.lease().token
+
+    # When it wakes up, it writes nothing, and says why it ends.
+    second.send_signal(signal.SIGCONT)
+    assert second.wait(60) == 1
+    until(lambda: of_session(second.pid) == [])
+    assert (list(domain.store.blobs()), domain.store.reached(), domain.store.lease().token) == before
+    assert "lease-lost" in (directory / "pipeline.log").read_text()
+    sent += sell(domain, 900, 50)
     until(lambda: len(delivered(domain)) >= len(sent))
     assert delivered(domain) == sent
     watch = HealthWatch.open(Files(directory).data)
@@ -170,7 +189,7 @@ def test_killed_struck_and_stopped_it_goes_on_where_it_was(domain: Domain, runni
     until(lambda: of_session(third.pid) == [])
 
     # Damaged data is final, and said.
-    sell(domain, 700, 1)
+    sell(domain, 1_000, 1)
     domain.log._db.execute("UPDATE batches SET blob = zeroblob(10) WHERE first = (SELECT max(first) FROM batches)")
     fourth = run(directory)
     running.append(fourth)

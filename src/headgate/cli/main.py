@@ -46,6 +46,9 @@ COMMANDS = {
     "up": Later(
         "node.init:up", "Start a node: the pipeline on Spark and one or more gateways, each a process of its own."
     ),
+    "pipeline": Later(
+        "node.init:pipeline", "Run the pipeline of a domain alone: it decides on Spark what gateways have stored."
+    ),
     "doctor": Later(
         "node.doctor:doctor",
         "Check the machine and a domain: Java, memory, disk, settings, keys, certificate, files, ports and the node.",

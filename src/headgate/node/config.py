@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 from headgate.model.errors import BadConfig, BadKey, NotFound
 from headgate.model.limits import MAX_CONFIG_BYTES, MAX_FRESHNESS_SECONDS
 from headgate.model.values import brief
+from headgate.node.spark_settings import MASTERS, flattened, is_checkpoint, is_master, spark_settings
 from headgate.storage.postgres import checked_address
 from headgate.trust.keys import PrivateKey, PublicKey
 
@@ -67,7 +68,7 @@ def _scaled(text: object, shape: re.Pattern[str], units: Mapping[str, float], wa
     return int(match[1]) * units[match[2]]
 
 
-def _setting(default: str | int | bool, read: Reader, doc: str) -> Any:
+def _setting(default: str | int | bool | dict[str, str], read: Reader, doc: str) -> Any:
     """A field of a section, with its default as a file has it."""
     return field(default=read(default), metadata={"default": default, "read": read, "doc": doc})
 
@@ -328,8 +329,39 @@ class StorageSettings:
 class PipelineSettings:
     """Spark, which takes every decision."""
 
-    memory: str = _text("2g", r"[1-9][0-9]{0,6}[mg]", 'text such as "512m" or "2g"', "Memory for Spark.")
-    cores: int = _whole(2, 1, 1024, "Cores for Spark.")
+    run: bool = _flag(
+        True, "Whether `headgate up` runs it beside the gateways. Where it does not, `headgate pipeline DIR` does."
+    )
+    master: str = _checked(
+        "",
+        is_master,
+        MASTERS,
+        f"Which Spark: nothing for this machine and so many `cores`, else {MASTERS}.",
+    )
+    memory: str = _text("2g", r"[1-9][0-9]{0,6}[mg]", 'text such as "512m" or "2g"', "Memory for Spark's driver.")
+    cores: int = _whole(2, 1, 1024, "Cores for Spark, where `master` says nothing.")
+    python: str = _text(
+        "",
+        r"[^\s\x00-\x1f]{0,4096}",
+        "a path",
+        "The Python of executors on a cluster: nothing for the path of the one that runs Headgate, else another path, "
+        "or one inside an archive, such as `./environment/bin/python`.",
+    )
+    checkpoint: str = _checked(
+        "",
+        is_checkpoint,
+        "an absolute directory, or a URI such as `hdfs://host/path` or `s3a://bucket/path`",
+        "Where Spark remembers how far it has come: nothing for the domain's data, else a directory or a Hadoop URI.",
+    )
+    lease: float = _duration("10s", "1s", "5m", "How long a pipeline that fell silent keeps another from taking over.")
+    spark: tuple[tuple[str, str], ...] = _setting(
+        {}, spark_settings, "Any other setting of Spark, by its whole name, such as `spark.executor.memory`."
+    )
+
+    @property
+    def spark_master(self) -> str:
+        """The master, named in every case."""
+        return self.master or f"local[{self.cores}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,6 +487,8 @@ def _section(name: str, settings: Mapping[str, tuple[object, str]]) -> Any:
 def _value(key: str, raw: object, place: str | None = None) -> Any:
     try:
         return _KNOWN[key].metadata["read"](raw)
+    except BadConfig as error:
+        raise (error if place is None else error.at(place)) from None
     except ValueError as error:
         raise BadConfig(f"`{key}` cannot be `{brief(raw)}`", place=place, remedy=str(error)) from None
 
@@ -516,6 +550,9 @@ def _from_file(path: Path) -> Iterator[tuple[str, tuple[object, str]]]:
             place = _place(path, lines.get(key))
             if key not in _KNOWN:
                 _unknown("setting", key, _KNOWN, place)
+            if isinstance(raw, dict):
+                for inner, value in flattened(raw):  # each by itself, to name its line
+                    _value(key, {inner: value}, _place(path, lines.get(f"{key}.{inner}", lines.get(key))))
             yield key, (raw, place)
 
 
@@ -537,7 +574,10 @@ def _read(path: Path) -> str:
         raise BadConfig("it is not UTF-8", place=str(path)) from None
 
 
-_LINE: Final = re.compile(r"\s*(?:\[\s*(?P<section>[\w-]+)\s*\]|(?P<key>[\w-]+(?:\s*\.\s*[\w-]+)?)\s*=)")
+_LINE: Final = re.compile(
+    r"\s*(?:\[\s*(?P<section>[\w-]+(?:\s*\.\s*[\w-]+)?)\s*\]"
+    r"|(?P<key>[\w-]+(?:\s*\.\s*[\w-]+)*|\"[^\"]*\"|'[^']*')\s*=)"
+)
 
 
 def _lines(text: str) -> dict[str, int]:
@@ -548,10 +588,11 @@ def _lines(text: str) -> dict[str, int]:
         if (match := _LINE.match(line)) is None:
             continue
         if match["section"]:
-            section = match["section"]
+            section = re.sub(r"\s", "", match["section"])
             lines.setdefault(section, number)
         else:
-            key = re.sub(r"\s", "", match["key"])
+            quoted = match["key"][0] in "\"'"
+            key = match["key"][1:-1] if quoted else re.sub(r"\s", "", match["key"])
             lines.setdefault(f"{section}.{key}" if section else key, number)
     return lines
 
@@ -631,7 +672,8 @@ def example(given: Mapping[str, str | int | bool] | None = None) -> str:
         for option in dataclasses.fields(kind):
             value = (given or {}).get(f"{section}.{option.name}", option.metadata["default"])
             lines += textwrap.wrap(option.metadata["doc"], 100, initial_indent="# ", subsequent_indent="# ")
-            lines.append(f"{option.name} = {_toml(value)}")
+            is_table = isinstance(value, dict)  # the last of its section
+            lines.append(f"[{section}.{option.name}]" if is_table else f"{option.name} = {_toml(value)}")
     lines += [
         "",
         f"# {IssuerSettings.__doc__}",

@@ -166,13 +166,14 @@ class Domain:
 
     # -- looking ----------------------------------------------------------------------------------------------
 
-    def detecting(self, session: Any) -> DetectionQuery:
+    def detecting(self, session: Any, *, checkpoint: str = "", token: int | None = None) -> DetectionQuery:
         """The detection query of this domain on a Spark session."""
-        return DetectionQuery(session, self.paths, self.signals)
+        return DetectionQuery(session, self.paths, self.signals, checkpoint=checkpoint, token=token)
 
-    def pipeline(self, session: Any) -> Pipeline:
+    def pipeline(self, session: Any, *, checkpoint: str = "", token: int | None = None) -> Pipeline:
         """The pipeline of this domain on a Spark session."""
-        return Pipeline(session, self.paths, self.ledger, self.log, self.store)
+        files = self.paths, self.ledger, self.log, self.store
+        return Pipeline(session, *files, checkpoint=checkpoint, token=token)
 
     def event(self, stream: str, seq: int) -> Event:
         """One event of the log."""

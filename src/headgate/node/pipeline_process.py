@@ -1,13 +1,14 @@
 """The pipeline process: `python -m headgate.node.pipeline_process DIR`, which also tidies up.
 
-Guarantees: one for each domain. It keeps two queries running: that of deliveries and, once there are detections,
-theirs. It says `ready` on standard output once events are being decided. A query that fails is started again after a
-pause, from where it was, and the supervisor is told until it gets on again. If the query of deliveries fails
-MOST_IN_A_ROW times for reasons of Spark's own, that ends the process, which is started again on a new JVM; data that it
-finds damaged ends it with EXIT_FINAL and the reason. The query of detections ends neither: it is tried again, and
-deliveries go on. On SIGTERM the micro-batch under way is finished if it takes no longer than FINISH_SECONDS; one that
-is cut off changes nothing and is done again. The JVM reads from a pipe that this process holds, and ends with it,
-however that ends. What events contain is never said.
+Guarantees: one for each domain decides, by a lease (`pipeline_lease`); any other waits until that is free, and has no
+Spark until then. It keeps two queries running: that of deliveries and, once there are detections, theirs. It says
+`ready` on standard output once events are being decided, by it or by the one it waits for. A query that fails is
+started again after a pause, from where it was, and the supervisor is told until it gets on again. If the query of
+deliveries fails MOST_IN_A_ROW times for reasons of Spark's own, that ends the process, which is started again on a new
+JVM; data that it finds damaged ends it with EXIT_FINAL and the reason. The query of detections ends neither: it is
+tried again, and deliveries go on. On SIGTERM the micro-batch under way is finished if it takes no longer than
+FINISH_SECONDS; one that is cut off changes nothing and is done again. The JVM reads from a pipe that this process
+holds, and ends with it, however that ends. What events contain is never said.
 Housekeeping removes data only as `pipeline.log.retention` plans it, and says in the log, by name and number, what a
 subscriber has not seen before it goes. A round that fails is counted and tried again; it stops nothing else.
 Leaves out: deciding (`pipeline`), and watching over this process (`supervisor`).
@@ -16,6 +17,7 @@ Leaves out: deciding (`pipeline`), and watching over this process (`supervisor`)
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import re
 import sys
@@ -25,27 +27,39 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 from headgate.model.changes import Batch, Unsubscribe
-from headgate.model.errors import BadConfig, Damaged, HeadgateError, TooNew, TooOld, VersionConflict
+from headgate.model.errors import (
+    BadConfig,
+    BadEnvironment,
+    Damaged,
+    Fenced,
+    HeadgateError,
+    TooNew,
+    TooOld,
+    VersionConflict,
+)
 from headgate.model.rights import Subscription
 from headgate.model.values import micros
-from headgate.node.config import Config, Files
+from headgate.node.config import Config, Files, PipelineSettings
 from headgate.node.cursors import Cursors
 from headgate.node.derived_progress import derived_through
 from headgate.node.domain import Domain, utc_now
 from headgate.node.health import Chores, write_chores
 from headgate.node.logs import Log, fault, start_logging
-from headgate.node.processes import EXIT_FAILED, EXIT_FINAL, Lock, announce, leave_within, on_stop, run_part
+from headgate.node.pipeline_lease import PipelineLease
+from headgate.node.processes import EXIT_FAILED, EXIT_FINAL, announce, leave_within, on_stop, run_part
 from headgate.node.telemetry import sending
 from headgate.pipeline import SIGNALS
 from headgate.pipeline.log.retention import PIPELINE, Floor, Limit, Limits, RetentionPlan, Where, apply, look, plan
+from headgate.pipeline.spark.cluster import check_checkpoint, check_versions, claim
 from headgate.pipeline.spark.ledger_tail import LedgerTail
-from headgate.pipeline.spark.session import spark
+from headgate.pipeline.spark.session import describe, spark
+from headgate.trust.keys import PrivateKey
 
-LOCK: Final = "pipeline.lock"
 FIRST_PAUSE: Final = 0.5
 LONGEST_PAUSE: Final = 30.0
 """Seconds before a failed query is started again: twice as long every time, until it has run for STEADY_SECONDS."""
@@ -81,7 +95,7 @@ def failure(text: str, kind: str) -> QueryFailure:
         if code in _FINAL:
             return QueryFailure(code, words, final=True)
     found = _OURS.search(text)
-    return QueryFailure(kind if found is None else found[3])
+    return QueryFailure(kind) if found is None else QueryFailure(found[3], found[2] if found[3] == Fenced.code else "")
 
 
 class Keeper:
@@ -141,6 +155,10 @@ class Keeper:
     def _failed(self, error: BaseException, lasted: float) -> int:
         kind = type(error).__name__
         cause = failure(str(error), kind)
+        if cause.reason == Fenced.code:
+            log.error("lease-lost")
+            announce("failed", code=cause.reason, message=cause.words)
+            return EXIT_FAILED
         if cause.final and self._vital:
             log.error("data-unusable", code=cause.reason, detail=cause.words)
             announce("failed", code=cause.reason, message=cause.words)
@@ -190,36 +208,101 @@ def _same(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def warm_up(session: Any, cores: int) -> None:
-    """Start the Python workers, so that the first event does not wait for them."""
-    session.range(cores, numPartitions=cores).mapInArrow(_same, "id long").count()
+    """Start the Python workers, so that the first event does not wait for them, and see that they have our Headgate."""
+    ours = {name: version(name) for name in ("headgate", "pyspark")}
+    asked = session.range(cores, numPartitions=cores).mapInArrow(_versions, "name string, version string")
+    try:
+        found = {(row["name"], row["version"]) for row in asked.collect()}
+    except Exception as error:
+        raise BadEnvironment(
+            f"executors cannot run Headgate: {describe(error).cause}",
+            remedy="give them its Python environment: `pipeline.python`, `spark.archives` or the image",
+        ) from error
+    check_versions(found, ours)
+
+
+def _versions(batches: Iterator[Any]) -> Iterator[Any]:
+    import pyarrow as pa
+
+    importlib.import_module("headgate.pipeline.spark.decider")  # with all that deciding needs
+    for _ in batches:
+        names = ["headgate", "pyspark"]
+        yield pa.RecordBatch.from_pydict({"name": names, "version": [version(name) for name in names]})
 
 
 def work(directory: Path, override: dict[str, str], stop: threading.Event) -> int:
-    """Run the pipeline of a domain until told to stop."""
+    """Run the pipeline of a domain until told to stop, once no other process does."""
     settings = Config.load(directory, os.environ, override)
     start_logging(settings.log.level, settings.log.format)
-    data = Files(directory).data
-    if not data.is_dir():
-        raise BadConfig(f"`{directory}` has no `{data.name}`", remedy="`headgate init DIR` makes a domain")
-    with Lock(data / LOCK, "the pipeline"), sending(settings.telemetry, settings.domain.name, "pipeline"):
-        log.info("starting", pid=os.getpid())
-        domain = Domain.open(data)
-        session = spark(master=f"local[{settings.pipeline.cores}]", memory=settings.pipeline.memory)
-        warm_up(session, settings.pipeline.cores)
-        cursors = Cursors(domain.paths.shared(Cursors.FILE))
-        tidy = Housekeeper(Domain.open(data), cursors, limits_of(settings), utc_now)
-        thread = threading.Thread(target=tidy.run, args=(stop,), name="housekeeping", daemon=True)
-        thread.start()
+    files = Files(directory)
+    if not files.data.is_dir():
+        raise BadConfig(f"`{directory}` has no `{files.data.name}`", remedy="`headgate init DIR` makes a domain")
+    check_checkpoint(settings.pipeline.checkpoint)
+    log.info("starting", pid=os.getpid())
+    with closing(Domain.open(files.data)) as domain, sending(settings.telemetry, settings.domain.name, "pipeline"):
+        lease = PipelineLease(domain.store, domain.signals, settings.pipeline.lease, utc_now, log)
+        waited = threading.Event()
+
+        def standing_by(holder: str) -> None:
+            log.info("standing-by", holder=holder)
+            announce("ready", pid=os.getpid(), waiting_for=holder)  # events are being decided, by that one
+            waited.set()
+
+        if not lease.wait(stop, standing_by):
+            return 0
+        log.info("lease-taken")
+        lease.keep(stop)
         try:
-            return keep_queries(domain, session, stop)
+            status = decide(domain, settings.pipeline, files, limits_of(settings), stop, lease.token, waited)
+            return EXIT_FAILED if lease.lost else status
         finally:
             stop.set()
-            thread.join(FINISH_SECONDS)
-            domain.close()
+            lease.release()
 
 
-def keep_queries(domain: Domain, session: Any, stop: threading.Event) -> int:
+def decide(
+    domain: Domain,
+    settings: PipelineSettings,
+    files: Files,
+    limits: Limits,
+    stop: threading.Event,
+    token: int,
+    announced: threading.Event,
+) -> int:
+    """Run the queries and tidy up, with a token of the lease, until told to stop; the status to leave with."""
+    session = spark(
+        master=settings.master if "PYSPARK_GATEWAY_PORT" in os.environ else settings.spark_master,
+        memory=settings.memory,
+        python=settings.python,
+        checkpoint=settings.checkpoint,
+        settings=dict(settings.spark),
+    )
+    claim(session, settings.checkpoint, PrivateKey.load(files.broker_key).public.did)
+    warm_up(session, session.sparkContext.defaultParallelism)
+    cursors = Cursors(domain.paths.shared(Cursors.FILE))
+    tidy = Housekeeper(Domain.open(files.data), cursors, limits, utc_now)
+    thread = threading.Thread(target=tidy.run, args=(stop,), name="housekeeping", daemon=True)
+    thread.start()
+    try:
+        return keep_queries(
+            domain, session, stop, checkpoint=settings.checkpoint, token=token, announces=not announced.is_set()
+        )
+    finally:
+        stop.set()
+        thread.join(FINISH_SECONDS)
+
+
+def keep_queries(
+    domain: Domain, session: Any, stop: threading.Event, *, checkpoint: str, token: int, announces: bool
+) -> int:
     """Keep deliveries going, and detections once there are any; returns when deliveries cannot go on."""
+    places = [f"{checkpoint.rstrip('/')}/{name}" if checkpoint else "" for name in ("deliveries", "detections")]
+
+    def deliver() -> Any:
+        return domain.pipeline(session, checkpoint=places[0], token=token).start()
+
+    def find() -> Any:
+        return domain.detecting(session, checkpoint=places[1], token=token).start()
 
     def detect() -> None:
         while not stop.wait(LOOK_SECONDS):
@@ -229,13 +312,11 @@ def keep_queries(domain: Domain, session: Any, stop: threading.Event) -> int:
                     seen, newest = newest, ledger.version
                 break
         if not stop.is_set():
-            Keeper("detections", lambda: domain.detecting(session).start(), session, stop).run()
+            Keeper("detections", find, session, stop).run()
 
     detecting = threading.Thread(target=detect, name="detections", daemon=True)
     detecting.start()
-    status = Keeper(
-        "deliveries", lambda: domain.pipeline(session).start(), session, stop, announces=True, vital=True
-    ).run()
+    status = Keeper("deliveries", deliver, session, stop, announces=announces, vital=True).run()
     stop.set()
     detecting.join(STOP_SECONDS)
     return status

@@ -23,6 +23,7 @@ from headgate.node.processes import Lock, listen
 from headgate.node.statement_register import vouch
 from headgate.node.supervisor import ManagedProcess
 from headgate.pipeline.paths import Paths
+from headgate.pipeline.spark.cluster import check_checkpoint
 from headgate.pipeline.spark.session import check_java
 from headgate.trust.keys import PrivateKey
 from headgate.trust.positions import Positions
@@ -70,11 +71,8 @@ class Node:
             part(name, "headgate.gateway.serve", "--name", name, "--port", str(port))
             for name, port in ((f"gateway-{n}", port) for n, port in enumerate(self.settings.gateway.ports, 1))
         ]
-        return [
-            part(PIPELINE, "headgate.node.pipeline_process"),
-            *gateways,
-            part(FOLLOWER, "headgate.gateway.roles.following"),
-        ]
+        pipeline = [part(PIPELINE, "headgate.node.pipeline_process")] if self.settings.pipeline.run else []
+        return [*pipeline, *gateways, part(FOLLOWER, "headgate.gateway.roles.following")]
 
     def write(self) -> None:
         """Leave word for clients on this machine."""
@@ -95,8 +93,9 @@ class Node:
 
 def prepare(directory: Path, environ: Mapping[str, str], override: Mapping[str, str]) -> Node:
     """The node of a domain, once everything that it needs is known to be there."""
-    check_java()
     settings = Config.load(directory, environ, override)
+    if settings.pipeline.run:
+        check_java()
     files = Files(directory)
     paths = Paths(files.data)
     if (paths.database or "") != settings.storage.database:
@@ -110,6 +109,8 @@ def prepare(directory: Path, environ: Mapping[str, str], override: Mapping[str, 
     broker = PrivateKey.load(files.broker_key).public.did
     Positions.load(files.position_key)
     vouch(files, utc_now())
+    if settings.pipeline.run:
+        check_checkpoint(settings.pipeline.checkpoint)
     if settings.gateway.tls:
         server_context(files.tls_certificate, files.tls_key)
     return Node(files, settings, dict(override), broker)

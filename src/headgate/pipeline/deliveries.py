@@ -4,7 +4,8 @@ Guarantees: the masked payload is written once per (event, view), and nothing of
 under a null. A blob depends only on the append it came from, the ledger and the history it belongs to, and is keyed by
 that append, so a batch that runs again replaces itself, whatever its boundaries. The output of a micro-batch is one
 transaction, and how far it reached is recorded with it. The deliveries of one subscription are found without reading
-those of others, in slices of bounded work.
+those of others, in slices of bounded work. One process writes, by a lease with a fencing token that is checked in the
+transaction of the micro-batch, so that one that lost it, and wakes up later, writes nothing.
 Leaves out: cursors. How far a reader has come is its own business; beside the pipeline it opens a store of its own.
 """
 
@@ -22,11 +23,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headgate.model.errors import Damaged
-from headgate.model.values import Value
+from headgate.model.errors import Damaged, Fenced, StreamHeld
+from headgate.model.values import Value, moment
 from headgate.pipeline.index.index import Types
 from headgate.pipeline.log.codec import EventBatch, LogBatch, Words, to_blob
-from headgate.pipeline.log.event_log import Chunk, Size
+from headgate.pipeline.log.event_log import Chunk, Size, is_dead
 from headgate.pipeline.match import Matches
 from headgate.storage.files import StreamFile, failures, transaction
 
@@ -173,7 +174,7 @@ def _body(packed: bytes) -> memoryview:
     return body
 
 
-FORMAT = 5
+FORMAT = 6
 _REMARKS = """
 CREATE TABLE remarks (subscription INTEGER NOT NULL, code TEXT NOT NULL, batch INTEGER NOT NULL,
     number INTEGER NOT NULL, promise INTEGER NOT NULL, text TEXT NOT NULL, PRIMARY KEY (subscription, code))
@@ -187,6 +188,10 @@ _COUNTS = """
 CREATE TABLE counts (subscription INTEGER PRIMARY KEY, batch INTEGER NOT NULL, hour INTEGER NOT NULL,
     count INTEGER NOT NULL, hour_before INTEGER NOT NULL, count_before INTEGER NOT NULL)
 """
+_LEASE = """
+CREATE TABLE lease (token INTEGER NOT NULL, holder TEXT NOT NULL, expires INTEGER NOT NULL);
+INSERT INTO lease VALUES (0, '', 0)
+"""
 _SCHEMA = f"""
 CREATE TABLE deliveries (stream TEXT NOT NULL, first INTEGER NOT NULL, part INTEGER NOT NULL, last INTEGER NOT NULL,
     version INTEGER NOT NULL, count INTEGER NOT NULL, written INTEGER NOT NULL, crc INTEGER NOT NULL,
@@ -199,7 +204,8 @@ CREATE TABLE batch_stats (batch INTEGER PRIMARY KEY, at INTEGER NOT NULL, events
     deliveries INTEGER NOT NULL, milliseconds INTEGER NOT NULL, version INTEGER NOT NULL);
 {_REMARKS};
 {_HELD};
-{_COUNTS}
+{_COUNTS};
+{_LEASE}
 """
 _VERSION = ""
 """The stream name under which progress holds the ledger version a batch was decided through."""
@@ -269,12 +275,21 @@ class BlobTail:
     more: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class WriterLease:
+    """Who writes a store, until when (microseconds), and the token that its writes bear."""
+
+    token: int
+    holder: str
+    expires: int
+
+
 class DeliveryStore(StreamFile):
     """The deliveries of one domain."""
 
     FORMAT = FORMAT
     SCHEMA = _SCHEMA
-    UPGRADES: ClassVar[Mapping[int, str]] = {2: _REMARKS, 3: _HELD, 4: _COUNTS}
+    UPGRADES: ClassVar[Mapping[int, str]] = {2: _REMARKS, 3: _HELD, 4: _COUNTS, 5: _LEASE}
 
     # -- writing ----------------------------------------------------------------------------------------------
 
@@ -289,13 +304,16 @@ class DeliveryStore(StreamFile):
         remarks: Iterable[Remark] = (),
         held: Mapping[int, int] | None = None,
         counts: Mapping[int, tuple[int, int]] | None = None,
+        token: int | None = None,
     ) -> None:
         """Keep the output of a micro-batch, replacing what an earlier run of it wrote.
 
-        Of each subscription the first remark of a code is kept. `counts` are new ones in the hours of the log's clock.
+        Only whoever holds the lease may, by its `token`; without one, only while nobody holds it. Of each subscription
+        the first remark of a code is kept. `counts` are new ones in the hours of the log's clock.
         """
         before = self.counts(before=batch)
         with transaction(self._db, self.path) as db:
+            self._check(db, token, stats.at if stats else 0)
             reached = self.reached(before=batch)
             streams = dict(reached.streams)
             for b in blobs:
@@ -318,6 +336,61 @@ class DeliveryStore(StreamFile):
             db.executemany("INSERT OR IGNORE INTO remarks VALUES (?, ?, ?, ?, ?, ?)", said)
             if before_commit is not None:
                 before_commit()
+
+    # -- the lease --------------------------------------------------------------------------------------------
+
+    def lease(self) -> WriterLease:
+        """Who holds the lease, if anybody does."""
+        return WriterLease(*self._row("SELECT token, holder, expires FROM lease"))
+
+    def take(
+        self, holder: str, now: int, ttl: int, *, floor: int = 0, dead: Callable[[str], bool] = lambda _holder: False
+    ) -> int:
+        """Become the one that writes, and get a fencing token past `floor`; older ones stop working.
+
+        The lease lasts `ttl` microseconds, in which nobody else may take it unless its holder is `dead`.
+        """
+        with transaction(self._db, self.path) as db:
+            held = self.lease()
+            if now < held.expires and held.holder != holder and not dead(held.holder):
+                raise StreamHeld(
+                    f"`{held.holder}` writes `{self.path.name}` until {moment(held.expires).isoformat()}",
+                    holder=held.holder,
+                    expires=held.expires,
+                    remedy="wait until its lease lapses",
+                )
+            token = max(held.token, floor) + 1
+            db.execute("UPDATE lease SET token = ?, holder = ?, expires = ?", (token, holder, now + ttl))
+        return token
+
+    def renew(self, token: int, now: int, ttl: int) -> None:
+        """Hold the lease for another `ttl` microseconds. One that lapsed and that nobody took is held again."""
+        with transaction(self._db, self.path) as db:
+            self._check(db, token, now)
+            db.execute("UPDATE lease SET expires = ?", (now + ttl,))
+
+    def release(self, token: int) -> None:
+        """Give the lease up, if it is still held, so that anyone may take it at once."""
+        with transaction(self._db, self.path) as db:
+            db.execute("UPDATE lease SET holder = '', expires = 0 WHERE token = ?", (token,))
+
+    def fence(self, token: int, holder: str, expires: int) -> None:
+        """Take over the lease of another store, unless a newer one was taken over already."""
+        with transaction(self._db, self.path) as db:
+            if self.lease().token > token:
+                raise self._fenced()
+            db.execute("UPDATE lease SET token = ?, holder = ?, expires = ?", (token, holder, expires))
+
+    def _check(self, db: sqlite3.Connection, token: int | None, now: int) -> None:
+        held = WriterLease(*db.execute("SELECT token, holder, expires FROM lease").fetchone())
+        beside = token is None and held.holder != "" and now < held.expires and not is_dead(held.holder)
+        if beside or (token is not None and token != held.token):
+            raise self._fenced()
+
+    def _fenced(self) -> Fenced:
+        return Fenced(f"another pipeline writes `{self.path.name}`", remedy="leave it to that one, or stop it first")
+
+    # -- keeping ----------------------------------------------------------------------------------------------
 
     def _keep(self, db: sqlite3.Connection, b: DeliveryBlob, blob: bytes, at: int) -> None:
         key = b.stream, b.first, b.part

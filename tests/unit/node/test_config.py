@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from headgate.model.errors import BadConfig, NotFound
 from headgate.model.limits import MAX_CONFIG_BYTES, SESSION_SECONDS
 from headgate.node.config import ISSUERS, Config, Files, GatewaySettings, duration, example, is_loopback, size
+from headgate.node.spark_settings import OWNED
 
 
 def load(directory: Path, text: str = "", environ: dict[str, str] | None = None, **flags: str) -> Config:
@@ -52,7 +53,8 @@ def test_the_defaults() -> None:
     assert dataclasses.astuple(config.limits) == (10_000, 100, 1_000, 100, 600, 16 * 2**20, 1_000, 60.0)
     week, gigabytes = 7 * 86400.0, 10 * 2**30
     assert dataclasses.astuple(config.retention) == (week, gigabytes, week, gigabytes, 30 * 86400.0)
-    assert dataclasses.astuple(config.pipeline) == ("2g", 2)
+    assert dataclasses.astuple(config.pipeline) == (True, "", "2g", 2, "", "", 10.0, ())
+    assert config.pipeline.spark_master == "local[2]"
     assert dataclasses.astuple(config.log) == ("info", "json")
     assert dataclasses.astuple(config.authority) == (None, 15.0, 3600.0, 1_000, 100, 100_000)
     assert (config.gateway.proxies, config.issuers) == ((), ())
@@ -118,6 +120,10 @@ def test_every_setting_can_be_set_in_every_way(tmp_path: Path, key: str) -> None
         "pipeline.memory": "512m",
         "telemetry.otlp": "http://localhost:4318",
         "storage.database": "postgresql://shop@db.example/shop",
+        "pipeline.run": "false",
+        "pipeline.master": "spark://127.0.0.1:7077",
+        "pipeline.checkpoint": "hdfs://name/headgate",
+        "pipeline.spark": "spark.executor.memory=1g",
         "log.level": "debug",
         "times.promise": "heartbeats",
         "log.format": "text",
@@ -133,6 +139,98 @@ def test_every_setting_can_be_set_in_every_way(tmp_path: Path, key: str) -> None
     ]
     assert len(set(made)) == 1
     assert getattr(getattr(made[0], name), setting) != was
+
+
+# -- Spark ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        *("local", "local[4]", "local[*]", "local[2,3]", "yarn", "spark://h:7077", "spark://a:7077,b-1.example:7078"),
+        *("k8s://https://10.0.0.1:6443", "k8s://kube.example:443", "spark://[::1]:7077"),
+    ],
+)
+def test_any_master_that_a_driver_can_have(tmp_path: Path, master: str) -> None:
+    assert load(tmp_path, f"[pipeline]\nmaster = '{master}'").pipeline.spark_master == master
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        *("local[0]", "local[]", "local[2", "local[2]x", "spark://", "spark://h", "spark:h:1", "spark://h:7077/x"),
+        *(
+            "spark://a:1,",
+            "k8s://",
+            "mesos://h:1",
+            "yarn-client",
+            "sc://h:15002",
+            "local-cluster[2,1,512]",
+            "SPARK://h:1",
+        ),
+    ],
+)
+def test_another_master_is_refused_with_those_there_are(tmp_path: Path, master: str) -> None:
+    error = refusal(tmp_path, f"[pipeline]\ncores = 1\nmaster = '{master}'")
+    assert error.message == f"`pipeline.master` cannot be `{master}`"
+    assert error.place == f"{tmp_path}/headgate.toml, line 3"
+    assert "spark://host:7077" in str(error.remedy)
+
+
+def test_settings_of_spark_are_taken_as_they_are_written(tmp_path: Path) -> None:
+    table = """
+    [pipeline.spark]
+    "spark.executor.memory" = "1g"
+    spark.executor.cores = 2
+    spark.dynamicAllocation.enabled = false
+    'spark.hadoop.fs.s3a.secret.key' = "a=b c"
+    """
+    found = load(tmp_path, table).pipeline.spark
+    assert dict(found) == {
+        "spark.executor.memory": "1g",
+        "spark.executor.cores": "2",
+        "spark.dynamicAllocation.enabled": "false",
+        "spark.hadoop.fs.s3a.secret.key": "a=b c",
+    }
+    lines = "\n".join(f"{name}={value}" for name, value in reversed(found))
+    assert load(tmp_path, "", {"HEADGATE_PIPELINE_SPARK": lines}).pipeline.spark == found
+
+
+@pytest.mark.parametrize("name", list(OWNED))
+def test_a_setting_that_is_headgates_is_refused_with_its_line_and_what_to_do(tmp_path: Path, name: str) -> None:
+    text = f'[log]\nlevel = "info"\n\n[pipeline.spark]\n"spark.executor.cores" = 1\n"{name}" = "x"\n'
+    error = refusal(tmp_path, text)
+    assert error.message == f"`{name}` cannot be set in `pipeline.spark`"
+    assert (error.place, error.remedy) == (f"{tmp_path}/headgate.toml, line 6", OWNED[name])
+    assert refusal(tmp_path, "", {"HEADGATE_PIPELINE_SPARK": f"{name}=x"}).place == "HEADGATE_PIPELINE_SPARK"
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("executor.memory = '1g'", "`executor.memory` is no setting of Spark"),
+        ("'spark.a' = ['x']", "`spark.a` has a value"),
+        ("'spark.a' = 'x\\u0007'", None),
+        ('"spark.a" = "line\\nline"', "`spark.a` has a value"),
+        ("'spark.a b' = 1", "`spark.a b` is no setting"),
+    ],
+)
+def test_what_is_no_setting_of_spark_is_refused(tmp_path: Path, line: str, words: str | None) -> None:
+    text = f"[pipeline.spark]\n{line}"
+    if words is None:  # in single quotes it is plain text
+        assert load(tmp_path, text).pipeline.spark
+    else:
+        error = refusal(tmp_path, text)
+        assert words in error.message
+        assert error.place == f"{tmp_path}/headgate.toml, line 2"
+
+
+@pytest.mark.parametrize("place", ["relative/path", "s3a", "a b", "hdfs:", "C:/x", "/with space"])
+def test_a_checkpoint_that_is_no_place_is_refused(tmp_path: Path, place: str) -> None:
+    error = refusal(tmp_path, f"[pipeline]\ncheckpoint = '{place}'")
+    assert error.message == f"`pipeline.checkpoint` cannot be `{place}`"
+    for good in ("/var/lib/x", "file:/x", "file:///x", "hdfs://n:8020/x", "s3a://b/x", "abfss://c@a.example/x"):
+        assert load(tmp_path, f"[pipeline]\ncheckpoint = '{good}'").pipeline.checkpoint == good
 
 
 # -- refusals -------------------------------------------------------------------------------------------------

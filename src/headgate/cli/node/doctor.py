@@ -304,12 +304,12 @@ def _files(files: Files, paths: Paths, now: datetime, state: State | None) -> It
         behind = sum(facts.lag.values())
         text = f"{behind} events wait, the oldest for {facts.waiting:.0f} s" if behind else "nothing waits"
         late = facts.waiting > STALL_SECONDS
-        remedy = "`headgate up` decides them; if it runs, look into `logs/pipeline.log`"
+        remedy = "`headgate up` or `headgate pipeline` decides them; if it runs, look into what it logged"
         yield _warn_if(late, "pipeline", text, remedy)
         if facts.detections:
             waits = sum(facts.undetected.values())
             text = f"{facts.detections}, which gave {facts.signals} signals; {waits} events wait for them"
-            remedy = "`headgate up` works them out; if it runs, look into `logs/pipeline.log`"
+            remedy = "`headgate up` or `headgate pipeline` works them out; if it runs, look into what it logged"
             yield _warn_if(facts.undetected_for > STALL_SECONDS, "detections", text, remedy)
             yield from _remarks(paths, watch.remarks())
         refused = refused_signals(paths)

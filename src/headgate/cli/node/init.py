@@ -1,5 +1,5 @@
-"""`headgate init` and `headgate up`: a new domain, with its keys, certificate, settings and an example policy; and a
-whole node of it on this machine, until Ctrl-C.
+"""`headgate init`, `up` and `pipeline`: a new domain, with its keys, certificate, settings and an example policy; a
+whole node of it on this machine, until Ctrl-C; and its pipeline alone.
 
 Guarantees: the directory is made whole or not at all, and nothing that is there already is touched. Every private key
 is readable by its owner alone and kept out of version control. What cannot work is said before anything is started.
@@ -264,6 +264,9 @@ def up(
     directory: Annotated[Path | None, argument("DIR", "The domain.", unset="the current directory")] = None,
     port: Annotated[int | None, option("--port", "The port of the first gateway.", unset="the settings'")] = None,
     gateways: Annotated[int | None, option("--gateways", "How many gateways.", unset="the settings'")] = None,
+    without_pipeline: Annotated[
+        bool, option("--without-pipeline", "Run gateways alone; `headgate pipeline` decides.")
+    ] = False,
     settings: Annotated[
         list[str] | None, option("--set SECTION.KEY=VALUE", "Any other setting; may be repeated.")
     ] = None,
@@ -285,6 +288,8 @@ def up(
         override["gateway.port"] = str(port)
     if gateways is not None:
         override["gateway.count"] = str(gateways)
+    if without_pipeline:
+        override["pipeline.run"] = "false"
     node = prepare(directory or HERE, os.environ, override)
     with node.lock():
         check_ports(node)
@@ -293,9 +298,33 @@ def up(
         raise typer.Exit(status)
 
 
+def pipeline(
+    directory: Annotated[Path | None, argument("DIR", "The domain.", unset="the current directory")] = None,
+    settings: Annotated[list[str] | None, option("--set SECTION.KEY=VALUE", "A setting; may be repeated.")] = None,
+) -> None:
+    """Run the pipeline of a domain alone: it decides on Spark what gateways have stored.
+
+    It runs until Ctrl-C. Where another one runs already, it waits, and takes over when that one is gone. What it does
+    is one JSON object a line: on standard output when it is ready, on standard error everything else. Leaves with
+    status 1 if it lost its lease or something broke that may work the next time, 2 if settings or machine do not allow
+    it, and 3 if data is damaged.
+
+    For example:
+
+    `headgate pipeline shop`
+
+    `headgate pipeline shop --set pipeline.master=spark://host:7077`
+    """
+    from headgate.node.pipeline_process import main
+
+    given = [word for one in settings or [] for word in ("--set", one)]
+    raise typer.Exit(main([str(directory or HERE), *given]))
+
+
 def _run(node: Node) -> int:
     """Run the node, and say what happens to it."""
-    parts = f"the pipeline and {count_of(node.settings.gateway.count, 'gateway')}"
+    parts = count_of(node.settings.gateway.count, "gateway")
+    parts = f"the pipeline and {parts}" if node.settings.pipeline.run else f"{parts}, without a pipeline"
     say("Starting the node of ", (node.settings.domain.name, "bold"), f": {parts}; logs are in {node.logs}")
     watching = Supervisor(
         node.parts(),

@@ -38,11 +38,16 @@ class DetectionQuery:
         paths: Paths,
         store: DeliveryStore,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        checkpoint: str = "",
+        token: int | None = None,
     ) -> None:
         self.session = session
         self.paths = paths
         self.store = store
         self.clock = clock
+        self.checkpoint = checkpoint or str(paths.detections)
+        self.token = token
         self._principals: dict[int, str] = {}
 
     def start(self, *, until_empty: bool = False, limit: int | None = None) -> Any:
@@ -57,7 +62,7 @@ class DetectionQuery:
         views = stream.mapInArrow(router(directory), ROUTED)
         signals = views.groupBy("bucket").transformWithState(BeadProcessor(directory), SIGNALLED, "Update", "None")
         writer = signals.writeStream.outputMode("update").foreachBatch(self._batch)
-        writer = writer.option("checkpointLocation", str(self.paths.detections))
+        writer = writer.option("checkpointLocation", self.checkpoint)
         return writer.trigger(availableNow=True).start() if until_empty else writer.start()
 
     def catch_up(self) -> None:
@@ -102,7 +107,7 @@ class DetectionQuery:
         with span("write", batch=batch, version=through, signals=len(signals)):
             self.store.write(
                 *(batch, through, blobs, lambda: strike(fault, "detect-write")), stats=stats, remarks=remarks,
-                held=held, counts=counted,
+                held=held, counts=counted, token=self.token,
             )  # fmt: skip
         strike(fault, "detect-commit")
 

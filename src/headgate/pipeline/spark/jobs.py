@@ -39,6 +39,9 @@ class Pipeline:
         log: EventLog,
         store: DeliveryStore,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        *,
+        checkpoint: str = "",
+        token: int | None = None,
     ) -> None:
         self.session = session
         self.paths = paths
@@ -46,6 +49,9 @@ class Pipeline:
         self.log = log
         self.store = store
         self.clock = clock
+        self.checkpoint = checkpoint or str(paths.checkpoint)
+        self.token = token
+        """Of the lease by which it writes."""
         self.builder = IndexBuilder(ledger, Sources(paths.predicates))
         self._broadcast: tuple[PolicyIndex, Any] | None = None
 
@@ -55,7 +61,7 @@ class Pipeline:
         if limit is not None:
             options["limit"] = str(limit)
         stream = self.session.readStream.format(SOURCE).options(**options).load()
-        writer = stream.writeStream.foreachBatch(self._batch).option("checkpointLocation", str(self.paths.checkpoint))
+        writer = stream.writeStream.foreachBatch(self._batch).option("checkpointLocation", self.checkpoint)
         return writer.trigger(availableNow=True).start() if until_empty else writer.start()
 
     def catch_up(self) -> None:
@@ -80,7 +86,7 @@ class Pipeline:
             through,
         )
         with span("write", batch=batch, version=through, events=stats.events, deliveries=stats.deliveries):
-            self.store.write(batch, through, blobs, lambda: strike(fault, "write"), stats=stats)
+            self.store.write(batch, through, blobs, lambda: strike(fault, "write"), stats=stats, token=self.token)
         strike(fault, "commit")
 
     def _since(self, batch: int) -> int:

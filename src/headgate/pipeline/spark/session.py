@@ -11,6 +11,7 @@ one that does not fit.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import os
 import re
@@ -20,14 +21,16 @@ import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from headgate.model.errors import BadEnvironment
+from headgate.model.errors import BadConfig, BadEnvironment
+from headgate.model.values import brief as short
+from headgate.pipeline.spark.cluster import SECRET, driver_python, is_local, listens_here, local_path
 
 JAVA_NEEDED = 17
 CHECKPOINT_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -69,13 +72,30 @@ def check_java() -> str:
     return printed
 
 
-def spark(master: str = "local[2]", memory: str = "3g", *, brief: bool = False, **settings: str):  # type: ignore[no-untyped-def]
-    """The session of this process; a `brief` one is over in minutes, and its JVM does not compile for hours to come."""
+def spark(
+    master: str = "local[2]",
+    memory: str = "3g",
+    *,
+    brief: bool = False,
+    python: str = "",
+    checkpoint: str = "",
+    settings: Mapping[str, str] | None = None,
+) -> Any:
+    """The session of this process; a `brief` one is over in minutes, and its JVM does not compile for hours to come.
+
+    `python` is that of the executors of a cluster, and `checkpoint` where its queries will remember how far they are.
+    Where `spark-submit` has started the JVM already, its master counts if none is given here, and its memory always.
+    """
     java = check_java()
-    os.environ["HEADGATE_PYTHON"] = sys.executable
-    os.environ["PYSPARK_PYTHON"] = str(_PYTHON)
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    given = dict(settings or {})
+    if not submitted:
+        given.update(_python(master, python))
+        if listens_here(master):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            given.setdefault("spark.driver.bindAddress", "127.0.0.1")
+    elif python or not is_local(master):
+        os.environ["PYSPARK_PYTHON"] = python or sys.executable
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
     from pyspark.sql import SparkSession
@@ -87,30 +107,42 @@ def spark(master: str = "local[2]", memory: str = "3g", *, brief: bool = False, 
         f"-Dlog4j2.configurationFile={_LOGGING}",
         archive_options(java),
         BRIEF if brief else "",
+        given.pop("spark.driver.extraJavaOptions", ""),
     ]
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.memory": memory,
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": " ".join(options_of_java),
         "spark.sql.shuffle.partitions": "2",
-        "spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_FILES,
         "spark.sql.streaming.minBatchesToRetain": "10",
         "spark.sql.session.timeZone": "UTC",
         # No other store of state takes Python's `transformWithState`.
         "spark.sql.streaming.stateStore.providerClass": STATE_STORE,
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.python.authenticate.socketTimeout": f"{SOCKET_SECONDS}s",
-        **settings,
+        **given,
     }
+    if master:
+        conf["spark.master"] = master
+    if local_path(checkpoint) is not None:
+        conf["spark.sql.streaming.checkpointFileManagerClass"] = CHECKPOINT_FILES
     if SparkContext._gateway is None:  # the first of this process, which starts the JVM
         fork_server.start()
-        first = SparkConf().setMaster(master).setAppName("headgate").setAll(list(conf.items()))
+        public = SparkConf().setAll([one for one in conf.items() if not SECRET.search(one[0])])
+        every = SparkConf().setAppName("headgate").setAll(list(conf.items()))
         with _standard_error() as stderr:
             launch: Any = launch_gateway  # it carries no types
-            SparkContext(conf=first, gateway=launch(first, {"stderr": stderr}))
-    builder = SparkSession.builder.master(master).appName("headgate")
+            gateway = launch(public, {"stderr": stderr, "cwd": _home(master, python)})
+            try:
+                SparkContext(conf=every, gateway=gateway)
+            except Exception as error:  # noqa: BLE001 - whatever Java says
+                end_jvm()
+                raise BadEnvironment(
+                    f"Spark cannot be started on `{short(master)}`: {describe(error).cause}",
+                    remedy="check `pipeline.master`, and that it can be reached from here",
+                ) from None
+    builder = SparkSession.builder.appName("headgate")
     for key, value in conf.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
@@ -118,6 +150,33 @@ def spark(master: str = "local[2]", memory: str = "3g", *, brief: bool = False, 
     ready(SparkContext._gateway)  # now, since two queries that start at once would both find it missing
     register(session)
     return session
+
+
+def _python(master: str, python: str) -> dict[str, str]:
+    """Say which Python the JVM starts, here and on executors; what is to be set of Spark for it.
+
+    It is the script that knows of the fork server; executors that are not of this machine find no server, and take the
+    Python that it names, which is where this one is.
+    """
+    if not is_local(master) and Path(python).is_absolute() and not Path(python).exists():
+        raise BadConfig(
+            f"`pipeline.python` cannot be `{short(python)}`: this machine has none there, and the driver plans with it",
+            remedy="run the pipeline where it is, or name a path inside an archive (`spark.archives`)",
+        )
+    os.environ["HEADGATE_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = python or str(_PYTHON)
+    return {} if is_local(master) or python else {"spark.executorEnv.HEADGATE_PYTHON": sys.executable}
+
+
+def _home(master: str, python: str) -> str | None:
+    """The directory that the JVM works in: where executors have Python inside theirs, one with a Python there."""
+    if is_local(master) or not python or Path(python).is_absolute():
+        return None
+    folder = tempfile.mkdtemp(prefix="headgate-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    driver_python(folder, python, _PYTHON)
+    return folder
 
 
 def renewed(**settings: Any) -> Any:

@@ -9,7 +9,6 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import textwrap
 import time
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -58,9 +57,11 @@ def test_what_is_no_domain_is_refused_with_the_way_to_make_one(tmp_path: Path) -
     assert "headgate init DIR" in refused(str(tmp_path / "nowhere"))
 
 
-def test_missing_java_is_said_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_java_is_said_first(files: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files.broker_key.unlink()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
-    assert "Spark needs Java" in refused(str(tmp_path))
+    assert "Spark needs Java" in refused(str(files.directory))
+    assert "broker.pem" in refused(str(files.directory), "--without-pipeline")  # which needs none
 
 
 @pytest.mark.parametrize(
@@ -71,6 +72,9 @@ def test_missing_java_is_said_first(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (["--port", "99999"], "gateway.port"),
         (["--gateways", "0"], "gateway.count"),
         (["--set", "gateway.tls=false", "--set", "gateway.host=0.0.0.0"], "gateway.tls"),
+        (["--set", "pipeline.master=mesos://h:1"], "pipeline.master"),
+        (["--set", "pipeline.spark=spark.master=yarn"], "set `pipeline.master`"),
+        (["--set", "pipeline.checkpoint=/proc/none"], "`pipeline.checkpoint` cannot be `/proc/none`: it cannot be"),
     ],
 )
 def test_wrong_settings_are_refused(files: Files, arguments: list[str], words: str) -> None:
@@ -133,21 +137,15 @@ def test_what_no_wait_can_heal_ends_the_first_start_at_once(
     assert not (files.data / "processes.json").exists()
 
 
-def test_a_node_comes_up_and_goes_down(files: Files) -> None:
-    """The gateways are real; the pipeline, which would start Spark, is left out."""
-    program = textwrap.dedent("""
-        import sys
-        from headgate.cli.main import app
-        from headgate.node.topology import Node
-        parts = Node.parts
-        Node.parts = lambda self: [part for part in parts(self) if part.name != "pipeline"]
-        app(sys.argv[1:])
-    """)
+def test_a_node_of_gateways_alone_comes_up_and_goes_down(files: Files) -> None:
     port = free_ports()
     output = files.directory / "output"
     with output.open("wb") as out:
         process = subprocess.Popen(
-            [sys.executable, "-c", program, "up", str(files.directory), "--port", str(port), "--gateways", "2"],
+            [
+                *(sys.executable, "-m", "headgate.cli.main", "up", str(files.directory), "--port", str(port)),
+                *("--gateways", "2", "--without-pipeline"),
+            ],
             stdout=out,
             stderr=subprocess.STDOUT,
         )

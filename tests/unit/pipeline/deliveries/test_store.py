@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from headgate.model.errors import Damaged, StorageFull, TooOld
+from headgate.model.errors import Damaged, Fenced, StorageFull, StreamHeld, TooOld
 from headgate.pipeline import deliveries as store_module
 from headgate.pipeline.deliveries import (
     BatchStats,
@@ -18,6 +19,7 @@ from headgate.pipeline.deliveries import (
     DeliveryStore,
     Reached,
     Remark,
+    WriterLease,
     pack,
 )
 
@@ -60,6 +62,64 @@ def test_a_failure_before_commit_keeps_nothing(store: DeliveryStore) -> None:
     assert store.reached() == Reached()
 
 
+SECOND = 1_000_000
+
+
+def written(store: DeliveryStore) -> list[bytes | None]:
+    return [b.blob for b in store.blobs()]
+
+
+def stats(at: int) -> BatchStats:
+    return BatchStats(0, at, 1, 1, 1, 1)
+
+
+def test_who_lost_the_lease_writes_nothing(store: DeliveryStore) -> None:
+    old = store.take("a:1:1:pipeline", 0, 10 * SECOND)
+    store.write(0, 1, [blob("main", 1, 1, b"a")], token=old)
+    with pytest.raises(StreamHeld) as held:
+        store.take("b:1:1:pipeline", 9 * SECOND, 10 * SECOND)
+    assert (held.value.holder, held.value.expires) == ("a:1:1:pipeline", 10 * SECOND)
+
+    new = store.take("b:1:1:pipeline", 10 * SECOND, 10 * SECOND)
+    for refused in (
+        lambda: store.write(1, 2, [blob("main", 2, 2, b"late")], token=old),
+        lambda: store.renew(old, 11 * SECOND, 10 * SECOND),
+        lambda: store.fence(old, "a:1:1:pipeline", 99 * SECOND),
+    ):
+        with pytest.raises(Fenced):
+            refused()
+    store.release(old)  # what is not held is not given up
+    assert written(store) == [b"a"]
+    assert store.reached() == Reached(1, {"main": 1})
+    store.write(1, 2, [blob("main", 2, 2, b"b")], token=new)
+    assert written(store) == [b"a", b"b"]
+    assert store.lease() == WriterLease(new, "b:1:1:pipeline", 20 * SECOND)
+
+
+def test_a_lease_is_renewed_given_up_and_taken_from_the_dead(store: DeliveryStore) -> None:
+    first = store.take("a:1:1:pipeline", 0, SECOND)
+    store.renew(first, 5 * SECOND, SECOND)  # it had lapsed, and nobody had taken it
+    assert store.lease().expires == 6 * SECOND
+    second = store.take("b:1:1:pipeline", 5 * SECOND, SECOND, dead=lambda holder: holder.startswith("a:"))
+    store.release(second)
+    third = store.take("c:1:1:pipeline", 5 * SECOND, SECOND, floor=100)
+    assert first < second < third == 101
+
+
+def test_without_the_lease_one_writes_only_while_nobody_holds_it(store: DeliveryStore) -> None:
+    store.write(0, 1, [blob("main", 1, 1, b"a")], stats=stats(0))
+    token = store.take("elsewhere:1:1:pipeline", 0, SECOND)
+    with pytest.raises(Fenced):
+        store.write(0, 1, [blob("main", 1, 1, b"b")], stats=stats(SECOND - 1))
+    store.write(0, 1, [blob("main", 1, 1, b"b")], stats=stats(SECOND))
+    store.renew(token, SECOND, SECOND)
+    store.release(token)
+    store.write(0, 1, [blob("main", 1, 1, b"c")], stats=stats(SECOND))
+    store.take(f"{socket.gethostname()}:1:999999999:pipeline", 0, 99 * SECOND)  # of a process that is gone
+    store.write(0, 1, [blob("main", 1, 1, b"d")], stats=stats(SECOND))
+    assert written(store) == [b"d"]
+
+
 def test_the_first_remark_of_a_kind_is_kept_with_its_batch(store: DeliveryStore) -> None:
     early, late = Remark(3, "limit-reached", 5, 0, "too many"), Remark(3, "limit-reached", 9, 0, "still too many")
     for _ in range(2):
@@ -79,9 +139,10 @@ def test_a_store_from_before_remarks_opens(store: DeliveryStore) -> None:
         db.execute("DROP TABLE remarks")
         db.execute("DROP TABLE held")
         db.execute("DROP TABLE counts")
+        db.execute("DROP TABLE lease")
         db.execute("PRAGMA user_version = 2")
     again = DeliveryStore.open(store.path, read_only=True)
-    assert (again.count(), again.remarks()) == (1, [])
+    assert (again.count(), again.remarks(), again.lease().token) == (1, [], 0)
 
 
 def test_what_is_held_is_that_of_the_newest_batch(store: DeliveryStore) -> None:
