@@ -34,10 +34,10 @@ WORLDS = 200
 TOGETHER = 10
 
 
-def draw_worlds() -> list[Story]:
+def draw_worlds(count: int) -> list[Story]:
     found: list[Story] = []
 
-    @examples(WORLDS)
+    @examples(count)
     @given(st.data())
     def draw(data: st.DataObject) -> None:
         roles = data.draw(st.integers(0, 2)) == 0
@@ -81,7 +81,7 @@ def delivered(domain: Domain) -> Counter[Any]:
 
 
 def test_spark_delivers_exactly_what_decide_says(spark: Any, tmp_path: Path) -> None:
-    stories = draw_worlds()
+    stories = draw_worlds(WORLDS)
     some = 0
     for start in range(0, len(stories), TOGETHER):
         together = stories[start : start + TOGETHER]
