@@ -24,6 +24,7 @@ from headgate.pipeline.match import DecisionWindow, Matcher
 from headgate.pipeline.spark.decider import decide_appends
 from strategies.memory import Delivered, Played, exact, play, reference_deliveries
 from strategies.running import examples
+from strategies.shipped import Travelling
 from strategies.stored import read
 from strategies.worlds import EPOCH, Commit, Step, Story, worlds
 
@@ -79,7 +80,7 @@ def whole(played: Played) -> Cut:
 def run(played: Played, cut: Cut) -> dict[Key, DeliveryBlob]:
     """Decide a log by a cut. When the version reached goes on, history asked for since is filled in first."""
     ledger = played.ledger
-    builder = IndexBuilder(ledger)
+    builder, copy = IndexBuilder(ledger), Travelling()
     written: dict[Key, DeliveryBlob] = {}
     done: list[LogBatch] = []
     reached = 0
@@ -88,6 +89,8 @@ def run(played: Played, cut: Cut) -> dict[Key, DeliveryBlob]:
         mine = builder if cut.step_by_step else IndexBuilder(ledger)
         newest = ledger.version if cut.ahead else window.through
         index = mine.index(min(b.version for b in batches), newest)
+        if cut.step_by_step:
+            index = copy.sent(index)  # as a worker has it, which was sent what changed
         return decide_appends(Matcher(index, ledger.functions), list(batches), window)
 
     def write(batches: Sequence[LogBatch], window: DecisionWindow) -> None:

@@ -11,6 +11,7 @@ type's kinds is unknown. They stand last, so that event policy can come between.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -286,6 +287,9 @@ _SUBSCRIPTION: Final[Mapping[str, type]] = {
 }
 """What is kept of each subscription."""
 
+FAR_SMALLER: Final = 4
+"""A segment of filters has at least so many times the rows of the next."""
+
 
 class LedgerView(Protocol):
     """What the index needs of a ledger."""
@@ -326,12 +330,13 @@ class IndexBuilder:
         self.demands: Numbered[Condition] = Numbered()
         self.filters = ShapeTable()
         self.segments: list[list[Shape]] = []
-        self.columns: dict[str, list[int]] = {name: [] for name in _SUBSCRIPTION}
+        self.columns = {name: array("b" if kind is np.bool_ else "q") for name, kind in _SUBSCRIPTION.items()}
         self.numbers: dict[tuple[str, int], int] = {}
         self.rights = RightsBuilder(self.words)
         self.policies = EventPolicies(self.words)
         self.epochs: dict[int, Epoch] = {}
         self._opened: dict[int, Subscription] = {}
+        self._types: tuple[Catalog, Types] | None = None
         self._made: PolicyIndex | None = None
         self._since = 0
 
@@ -354,7 +359,7 @@ class IndexBuilder:
         with_policy = [epoch for epoch in epochs if epoch.policy_facts is not None]
         self._made = PolicyIndex(
             through,
-            types_of(latest.types, words),
+            self._types_of(latest.types),
             self._subscriptions(),
             [shape for segment in self.segments for shape in segment],
             self.filters.known,
@@ -374,6 +379,12 @@ class IndexBuilder:
         opened, self._opened = self._opened, {}
         return opened
 
+    def _types_of(self, catalog: Catalog) -> Types:
+        """The types, the same object while they are the same."""
+        if self._types is None or self._types[0] is not catalog:
+            self._types = catalog, types_of(catalog, self.words)
+        return self._types[1]
+
     def _follow(self, latest: State, through: int) -> None:
         """Take in the subscriptions that opened and closed."""
         changes = self.ledger.subscriptions(self.version, through)
@@ -391,11 +402,17 @@ class IndexBuilder:
         fresh = self.filters.take()
         if fresh:
             self.segments.append([shape.index() for shape in fresh])
-        sizes = [sum(map(len, segment)) for segment in self.segments]
-        if len(sizes) > 8 or sum(sizes[1:]) > sum(sizes[:1]):
-            every = merged([shape for segment in self.segments for shape in segment])
-            self.segments = [[shape.index() for shape in every]]
+        self._merge()
         self.version = through
+
+    def _merge(self) -> None:
+        """Put the last segments together until each is far smaller than the one before: few, and seldom made anew."""
+        while len(self.segments) > 1:
+            *_, before, last = (sum(map(len, segment)) for segment in self.segments)
+            if before >= FAR_SMALLER * last:
+                break
+            small = self.segments.pop()
+            self.segments[-1] = [shape.index() for shape in merged([*self.segments[-1], *small])]
 
     def _open(self, new: Subscription, types: Catalog, places: Mapping[str, Any], numbers: Mapping[str, int]) -> None:
         rows = 0

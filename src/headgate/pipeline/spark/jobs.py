@@ -20,11 +20,11 @@ from headgate.model.values import micros
 from headgate.pipeline import SOURCE
 from headgate.pipeline.deliveries import BatchStats, DeliveryBlob, DeliveryStore, Reached
 from headgate.pipeline.index.build import IndexBuilder
-from headgate.pipeline.index.index import PolicyIndex
 from headgate.pipeline.index.predicates import Sources
 from headgate.pipeline.log.event_log import EventLog
 from headgate.pipeline.paths import Paths, strike
 from headgate.pipeline.spark.decider import SCHEMA, decider, delivery_blobs
+from headgate.pipeline.spark.sharing import IndexSharing
 from headgate.pipeline.tracing import span
 
 
@@ -53,7 +53,7 @@ class Pipeline:
         self.token = token
         """Of the lease by which it writes."""
         self.builder = IndexBuilder(ledger, Sources(paths.predicates))
-        self._broadcast: tuple[PolicyIndex, Any] | None = None
+        self.sharing = IndexSharing(session)
 
     def start(self, *, until_empty: bool = False, limit: int | None = None) -> Any:
         """Start the streaming query; with `until_empty` it ends when it has caught up."""
@@ -74,7 +74,7 @@ class Pipeline:
         index = self.builder.index(self._since(batch), self.ledger.version)
         fault = str(self.paths.fault)
         with span("decide", batch=batch, version=index.version):
-            decided = rows.mapInArrow(decider(self._share(index), fault), SCHEMA).toArrow()
+            decided = rows.mapInArrow(decider(self.sharing.share(index), fault), SCHEMA).toArrow()
         through = pc.max(decided.column("through")).as_py() or 0
         blobs = delivery_blobs(decided)
         stats = BatchStats(
@@ -97,15 +97,6 @@ class Pipeline:
             return 0
         return self.log.oldest_version(before.streams, version)
 
-    def _share(self, index: PolicyIndex) -> Any:
-        """The index as every worker's, sent again only when it changed."""
-        if self._broadcast is None or self._broadcast[0] is not index:
-            old = self._broadcast
-            self._broadcast = index, self.session.sparkContext.broadcast(index)
-            if old is not None:
-                old[1].unpersist()
-        return self._broadcast[1]
-
     def recompute(self, reached: Reached) -> list[DeliveryBlob]:
         """All deliveries up to a point, from log and ledger alone, as a Spark batch job."""
         index = IndexBuilder(self.ledger, Sources(self.paths.predicates)).index(0, reached.version)
@@ -115,7 +106,7 @@ class Pipeline:
         try:
             return delivery_blobs(rows.mapInArrow(decider(shared), SCHEMA).toArrow())
         finally:
-            shared.unpersist()
+            shared.destroy()
 
     def _options(self) -> dict[str, str]:
         """Where the log is, and into how many tasks to cut the work."""

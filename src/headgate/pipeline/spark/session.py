@@ -94,8 +94,8 @@ def spark(
         if listens_here(master):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
             given.setdefault("spark.driver.bindAddress", "127.0.0.1")
-    elif python or not is_local(master):
-        os.environ["PYSPARK_PYTHON"] = python or sys.executable
+    else:
+        os.environ["PYSPARK_PYTHON"] = python or os.environ.get("PYSPARK_PYTHON", sys.executable)
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import ensure_callback_server_started, launch_gateway
     from pyspark.sql import SparkSession
