@@ -119,7 +119,7 @@ class Catching:
         log = EventLog.create(Paths(directory).log)
         token = log.take("main", world.version)
         for blob in world.appends(events):
-            log.append("main", token, world.version, 0, 1000, blob)
+            log.append_many("main", token, [Append(world.version, 0, 1000, blob)])
         log.close()
         self.pipeline = MemoryPipeline(session, directory, world)
 

@@ -174,7 +174,7 @@ def test_killed_struck_and_stopped_it_goes_on_where_it_was(domain: Domain, runni
     domain.commit(Batch("ann", (Subscribe(Subscription("ann:seen", "ann", SIGNAL, detection=detection)),)))
     told = said(third)
     assert (told["event"], told["what"]) == ("degraded", "detections")
-    sent += sell(domain, 650, 50)
+    sent += sell(domain, 700, 50)
     until(lambda: delivered(domain) == sent)
     domain.paths.detections.unlink()
     while told["event"] == "degraded":

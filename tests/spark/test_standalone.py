@@ -57,7 +57,9 @@ def running() -> Iterator[list[Process]]:
 
 def start(files: Files, cluster: SparkCluster, *settings: str) -> Process:
     """`headgate pipeline` on the cluster; its settings of Spark are in the file."""
-    words = [f"pipeline.master={cluster.url}", "pipeline.memory=600m", *settings]
+    # Events of random worlds have times of their own, and housekeeping would remove the old ones from the log.
+    kept = "retention.log_age=36500d", "retention.deliveries_age=36500d"
+    words = [f"pipeline.master={cluster.url}", "pipeline.memory=600m", *kept, *settings]
     with (files.directory / "pipeline.log").open("ab") as log:
         return subprocess.Popen(
             [
