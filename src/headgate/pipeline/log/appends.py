@@ -8,6 +8,7 @@ Leaves out: repeats of what was trimmed.
 
 from __future__ import annotations
 
+import mmap
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -89,6 +90,12 @@ def _mixed(keys: Keys) -> Keys:
     return keys ^ (keys >> np.uint64(31))
 
 
+def _zeros(count: int, kind: type[Any]) -> Any:
+    """An array whose memory is taken page by page as it is written to: NumPy would ask for pages of two megabytes."""
+    size = count * np.dtype(kind).itemsize
+    return np.frombuffer(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), kind)
+
+
 class RecentKeys:
     """The keys of a window of appends. `salt` decides which keys share a slot, so that nobody can choose it.
 
@@ -105,11 +112,11 @@ class RecentKeys:
         self._salt = np.uint64((salt | 1) * int(_ODD) % (1 << 64))
         self._shift = np.uint64(64 - bits)
         self._mask = (1 << bits) - 1
-        # Memory is taken as it is first written to. A slot or link of 0 means none; others are a place plus 1.
-        self._heads = np.zeros(1 << bits, np.int32)
-        self._links = np.empty(1 << bits, np.int32)
-        self._keys = np.empty(1 << bits, np.uint64)
-        self._appends = np.empty(1 << bits, np.int64)
+        # A slot or link of 0 means none; others are a place plus 1.
+        self._heads = _zeros(1 << bits, np.int32)
+        self._links = _zeros(1 << bits, np.int32)
+        self._keys = _zeros(1 << bits, np.uint64)
+        self._appends = _zeros(1 << bits, np.int64)
         self._next = 0
         self._live = 0
         self._marks: deque[list[int]] = deque()  # newest time and number of keys, oldest first
