@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,6 +23,12 @@ os.environ.setdefault("SPARK_LAUNCHER_OPTS", BRIEF)
 
 settings.register_profile("any machine", settings.default, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What is imported lasts; to look through it for circles again and again is a tenth of the work of many tests."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -46,6 +46,8 @@ IDLE: Final = 0.5
 """Seconds without a delivery after which a reader acknowledges what it has."""
 GATEWAYS: Final = ("gateway-1", "gateway-2")
 READERS: Final = ("ada", "ben", "cy")
+OF_THIS_MODULE: Final = ("headgate.node.domain", "headgate.node.processes")
+"""What it imports, for the process that readers are forked from: that does not find the modules of tests."""
 NO_ANSWER: Final = (Unreachable, TooBusy, StorageBusy)
 """What a client raises when its time is up."""
 MARK: Final = "NODE_OF_A_STORY"
@@ -430,7 +432,7 @@ class Story:
         dice = self.dice(f"reader {reader}")
         crashes = dice.randint(1, 3)
         forked = multiprocessing.get_context("forkserver")
-        forked.set_forkserver_preload(["headgate.client", "harness.node"])
+        forked.set_forkserver_preload(["headgate.client", *OF_THIS_MODULE])
         for number in range(MOST_LIVES):
             urls = dice.sample(self.node.urls, len(self.node.urls))
             life = Life(
