@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,22 @@ class PostgresServer:
             self._process.wait(START_SECONDS)
             self._process = None
 
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """All of its processes are stopped for a while: connections are made and kept, and nothing is said."""
+        assert self._process is not None
+        held: set[int] = set()
+        while new := {self._process.pid, *_children(self._process.pid)} - held:  # it may have been making some
+            for pid in new:
+                os.kill(pid, signal.SIGSTOP)
+            held |= new
+        try:
+            yield
+        finally:
+            for pid in held:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+
     def address(self, database: str) -> str:
         """Where a database is."""
         return f"postgresql://headgate@127.0.0.1:{self.port}/{database}"
@@ -105,6 +121,10 @@ class PostgresServer:
         if self._user is None:
             return {}
         return {"user": self._user.pw_uid, "group": self._user.pw_gid, "cwd": self.directory}
+
+
+def _children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def _unprivileged() -> Any:

@@ -33,7 +33,7 @@ from headgate.node import statement_register as statements
 from headgate.node.config import Config, Files
 from headgate.node.cursors import Cursors
 from headgate.node.domain import Domain, Follower, utc_now
-from headgate.node.health import HealthWatch, Metrics, NodeFacts, health, horizon_lags
+from headgate.node.health import HealthWatch, Metrics, NodeFacts, Status, health, horizon_lags
 from headgate.node.logs import Log, fault
 from headgate.node.peers import Peers, Watchers
 from headgate.pipeline.log.event_log import EventLog
@@ -45,6 +45,7 @@ from headgate.trust.presented import PresentedStatements
 
 POLL_SECONDS: Final = 0.02
 RETRY_SECONDS: Final = 0.5  # how long to wait with a ledger that could not be read
+HEALTH_SECONDS: Final = 3.0  # how long whoever asks how the node is waits for what it is asked of
 THREADS: Final = 8  # threads for work on files, beside the writer's
 MAX_PRESENTING: Final = 4
 """Bags of statements that are judged at a time: strangers may show some, and the threads are everyone's."""
@@ -55,7 +56,7 @@ T = TypeVar("T")
 log = Log("gateway")
 
 
-def _heard(done: asyncio.Future[bool]) -> None:
+def _heard(done: asyncio.Future[None]) -> None:
     """Whoever asked may be gone; what failed is tried again soon, and then told."""
     if not done.cancelled():
         done.exception()
@@ -155,7 +156,8 @@ class Gateway:
             clock=clock,
         )
         self.standing = expiry.StandingClock(self.domain, self.follower, clock, self.peers.heard)
-        self._refreshing: asyncio.Future[bool] | None = None
+        self._looking: asyncio.Future[wire.HealthAnswer] | None = None
+        self._refreshing: asyncio.Future[None] | None = None
         self.ledger = commit.LedgerAccess(self.domain, self.follower, self.paces.version)
         self.reader = RequestReader(self.workers)
         self.sessions = self._sessions(port)
@@ -311,16 +313,26 @@ class Gateway:
                 raise StorageBusy("what ended by the clock is not out of force yet", remedy="ask again") from error
 
     async def _refresh(self) -> None:
+        is_local = self.cursors.is_local  # else even asking may take long, and nobody else may wait for it
         for _ in range(2):  # one that is under way may have begun before the newest version was there
-            if not self.follower.behind():
+            if is_local and not self.follower.behind():
                 return
-            if self._refreshing is None or self._refreshing.done():
-                self._refreshing = asyncio.ensure_future(self.run_blocking(self.follower.refresh))
+            is_new = self._refreshing is None or self._refreshing.done()
+            if self._refreshing is None or is_new:
+                self._refreshing = asyncio.ensure_future(self.run_blocking(self._look))
                 self._refreshing.add_done_callback(_heard)
             try:
                 await asyncio.shield(self._refreshing)  # one thread for all who wait, however long the file is held
             except StorageFull as error:  # a version that is not in force yet: who only reads can do nothing about it
                 raise StorageBusy("the newest version is not in force yet", remedy="ask again later") from error
+            if is_new and not is_local:
+                return
+
+    def _look(self) -> None:
+        """Take in what others have written: versions, and sessions that have ended."""
+        if not self.cursors.is_local:
+            self.cursors.look()
+        self.follower.refresh()
 
     async def _poll(self) -> None:
         while True:
@@ -344,12 +356,21 @@ class Gateway:
             self.metrics.statement_refused(str(getattr(error, "reason", error.code)))
             raise
 
-    def health(self) -> wire.HealthAnswer:
-        """How the node is."""
+    async def health(self) -> wire.HealthAnswer:
+        """How the node is. One looks for all who ask, and what does not answer is not waited for."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.ensure_future(self.run_blocking(self._health))
+        try:
+            return await asyncio.wait_for(asyncio.shield(self._looking), HEALTH_SECONDS)
+        except TimeoutError:
+            return wire.HealthAnswer("failing", ["the files or the database do not answer"])
+
+    def _health(self) -> wire.HealthAnswer:
         try:
             report = health(self._facts())
         except HeadgateError as error:
-            return wire.HealthAnswer("failing", [f"the files cannot be read: {error.code}"])
+            where = "files" if self.cursors.is_local else "files or the database"
+            return wire.HealthAnswer("failing", [f"the {where} cannot be read: {error.code}"])
         return wire.HealthAnswer(report.status.value, list(report.reasons))
 
     def _facts(self) -> NodeFacts:
@@ -362,11 +383,13 @@ class Gateway:
 
     def observe(self) -> None:
         """Bring the figures up to date."""
-        with suppress(HeadgateError):
+        try:
             self.metrics.observe(self._facts())
             promised = self.opened.health.promised()
             self.metrics.observe_horizons(horizon_lags(promised, self.follower.state.types, self.clock()))
             self.metrics.observe_peers(self.peers.statuses(self.follower.state.roles, self.clock()))
+        except HeadgateError:
+            self.metrics.observe_status(Status.FAILING)
         self.metrics.sessions.set(self.sessions.known())
 
     def render_metrics(self) -> bytes:

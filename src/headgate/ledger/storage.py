@@ -11,11 +11,11 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, MetaData, create_engine, event, make_url
 from sqlalchemy.dialects import registry
 from sqlalchemy.dialects.sqlite.pysqlite import SQLiteDialect_pysqlite
 from sqlalchemy.exc import DBAPIError
@@ -31,7 +31,7 @@ from headgate.model.errors import (
     StorageBusy,
     StorageFull,
 )
-from headgate.storage.postgres import LEDGER_SCHEMA, check_server, checked_address, translated, was_kept
+from headgate.storage.postgres import LEDGER_SCHEMA, Writer, checked_address, connected, shown, translated
 
 PATIENCE: Final = 10.0
 """Seconds to wait for another writer."""
@@ -41,7 +41,9 @@ _WRITES: Final = "headgate_writes"
 
 _NO_ROOM: Final = frozenset({778, 4874})
 """SQLITE_IOERR_WRITE: past a quota or a limit on files; SQLITE_IOERR_SHMSIZE: no room beside the write-ahead log."""
-_DRIVER: Final = "postgresql+psycopg"
+_DRIVER: Final = "postgresql+psycopg://"
+SILENCE_SECONDS: Final = 60.0
+"""For how long a PostgreSQL server may say nothing to a statement, which may go through all there is."""
 
 
 class AlikeSQLite(SQLiteDialect_pysqlite):
@@ -65,22 +67,26 @@ class Storage:
     """One database, opened lazily, used by many threads."""
 
     def __init__(self, where: str | Path, *, patience: float = PATIENCE) -> None:
-        self.url = _url(where)
         self.patience = patience
-        self.is_sqlite = self.url.get_backend_name() == "sqlite"
-        in_memory = self.is_sqlite and self.url.database in (None, "", ":memory:")
-        self.file = Path(self.url.database or "") if self.is_sqlite and not in_memory else None
-        self.place = str(self.file) if self.file else self.url.render_as_string(hide_password=True)
-        self._address = "" if self.is_sqlite else str(where)
+        self.file: Path | None = None
         self._closed = False
+        self._writer: Writer | None = None
         self.engine: Engine
-        if self.is_sqlite:
+        if url := _sqlite(where):
+            if url.database not in (None, "", ":memory:"):
+                self.file = Path(url.database or "")
+            self.place = str(self.file) if self.file else str(url)
             shared = {"compiled_cache": _COMPILED}
-            self.engine = create_engine(self.url.set(drivername=_ALIKE), execution_options=shared)
+            self.engine = create_engine(url.set(drivername=_ALIKE), execution_options=shared)
             _prepare_sqlite(self.engine, patience)
         else:
-            self.engine = create_engine(self.url.set(drivername=_DRIVER), pool_pre_ping=True)
-            _prepare_postgres(self.engine, self.place)
+            address = checked_address(str(where))
+            self.place = shown(address)
+            self._writer = Writer(address, LEDGER_SCHEMA, self.place)
+            connect = partial(connected, address, LEDGER_SCHEMA, silence=SILENCE_SECONDS)
+            # As many connections as there are threads: what is limited is those.
+            self.engine = create_engine(_DRIVER, creator=connect, pool_pre_ping=True, max_overflow=-1)
+        self.is_sqlite = self._writer is None
 
     def close(self) -> None:
         """Let go of the file."""
@@ -123,18 +129,18 @@ class Storage:
     @contextmanager
     def _begun(self, connection: Connection) -> Iterator[None]:
         """A transaction of which it is known whether it was kept, also if the server went away as it ended."""
-        if self.is_sqlite or not connection.get_execution_options().get(_WRITES, False):
-            with connection.begin():
-                yield
-            return
+        writer = self._writer if connection.get_execution_options().get(_WRITES, False) else None
         with connection.begin() as begun:
-            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext(:schema))"), {"schema": LEDGER_SCHEMA})
-            mine = str(connection.execute(text("SELECT pg_current_xact_id()::text")).scalar_one())
+            if writer is None:
+                yield
+                return
+            writer.begin(connection.exec_driver_sql)
             yield
+            writer.mark(connection.exec_driver_sql)
             try:
                 begun.commit()
             except DBAPIError as error:
-                if not (error.connection_invalidated and was_kept(self._address, mine, self.place)):
+                if not (error.connection_invalidated and writer.was_kept()):
                     raise
 
     def _translated(self, error: BaseException) -> HeadgateError:
@@ -159,10 +165,11 @@ class Storage:
         return BadEnvironment(f"the ledger `{place}` cannot be used: {error}")
 
 
-def _url(where: str | Path) -> URL:
+def _sqlite(where: str | Path) -> URL | None:
+    """The address of a file; of another database it is none."""
     if isinstance(where, Path) or "://" not in where:
         return URL.create("sqlite", database=str(where))
-    return make_url(where if where.startswith("sqlite") else checked_address(where))
+    return make_url(where) if where.startswith("sqlite") else None
 
 
 def create_tables(connection: Connection, tables: MetaData) -> None:
@@ -222,13 +229,3 @@ def _prepare_sqlite(engine: Engine, patience: float) -> None:
 
     event.listen(engine, "connect", connect)
     event.listen(engine, "begin", begin)
-
-
-def _prepare_postgres(engine: Engine, place: str) -> None:
-    def connect(connection: Any, _record: object) -> None:
-        check_server(connection.info.server_version, place)
-        connection.autocommit = True
-        connection.execute("SELECT set_config('search_path', %s, false)", (LEDGER_SCHEMA,))
-        connection.autocommit = False
-
-    event.listen(engine, "connect", connect)

@@ -216,25 +216,25 @@ class Cursors(SharedState):
             self._known[id] = micros(expires)
 
     def ended(self, id: str) -> bool:
-        """Is a session over? Asking costs next to nothing."""
-        with self._sessions_lock:
-            self._look()
-            return id in self._known
+        """Is a session over? Asking costs next to nothing: of a database, what it said when it was last looked at."""
+        if self.is_local:
+            self.look()
+        return id in self._known
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Take in what other processes have ended since."""
-        changed, newest = self._seen
-        with self._sessions.failures():
+        with self._sessions_lock, self._sessions.failures():
+            changed, newest = self._seen
             now = self._sessions.stamp()
             if now == changed:
                 return
             rows = self._sessions.execute(
                 "SELECT number, session, expires FROM ended WHERE number > ? ORDER BY number", (newest,)
             ).fetchall()
-        for number, session, expires in rows:
-            self._known[session] = expires
-            newest = number
-        self._seen = now, newest
+            for number, session, expires in rows:
+                self._known[session] = expires
+                newest = number
+            self._seen = now, newest
 
     # -- retention --------------------------------------------------------------------------------------------
 

@@ -479,9 +479,12 @@ class Metrics:
             self._failing.reach(len(process.failing), name)
         for name, seconds in facts.silent.items():
             self._silent.reach(seconds, name)
-        state = health(facts).status
+        self.observe_status(health(facts).status)
+
+    def observe_status(self, found: Status) -> None:
+        """Take in how the node is, also where the files or the database could not be asked."""
         for status in Status:
-            self._status.reach(status is state, status.value)
+            self._status.reach(status is found, status.value)
 
     def observe_horizons(self, lags: Iterable[HorizonLag]) -> None:
         """Take in what is promised."""

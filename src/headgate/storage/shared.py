@@ -72,7 +72,8 @@ class SharedState:
     SCHEMA: ClassVar[str]
 
     def __init__(self, where: Where) -> None:
-        self.where = where
+        self.is_local = isinstance(where, Path)
+        """Is it a file, which answers at once?"""
         self._db: Database = _opened(where, type(self))
         self._lock = threading.Lock()
 

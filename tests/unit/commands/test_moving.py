@@ -68,6 +68,7 @@ def content(files: Files) -> dict[str, Any]:
     paths = Paths(files.data)
     with Domain.open(files.data) as domain, closing(Cursors(paths.shared(Cursors.FILE))) as cursors:
         ledger = domain.ledger
+        cursors.look()
         with closing(StatementRegister(paths.shared(StatementRegister.FILE))) as register:
             return {
                 "versions": ledger.versions(),

@@ -9,15 +9,18 @@ from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
 import pytest
+from psycopg import Rollback
 
 from harness.postgres import PostgresServer, postgres_server
 from harness.proxy import Proxy, proxy_to
 from headgate.ledger import Ledger
+from headgate.ledger import storage as ledger_storage
 from headgate.model.changes import Batch, DeclarePrincipal
 from headgate.model.errors import BadConfig, BadDefinition, BadEnvironment, HeadgateError, StorageBusy, TooNew, TooOld
 from headgate.node.cursors import Ack, Cursors
+from headgate.pipeline.spark.ledger_tail import LedgerTail
 from headgate.storage import postgres as module
-from headgate.storage.postgres import check_server, checked_address, shown
+from headgate.storage.postgres import Writer, check_server, checked_address, connected, shown
 from headgate.storage.shared import SharedState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -117,7 +120,7 @@ def test_without_a_server_everything_says_so() -> None:
         ):
             with pytest.raises(StorageBusy, match="does not answer") as refused:
                 act()
-            assert refused.value.remedy == "start PostgreSQL there, then try again"
+            assert refused.value.remedy == "start PostgreSQL there, or check the address; then try again"
         server.start()
         assert declare(ledger, "ann") == 1
         cursors.ack_many([Ack("s", 1, {"a": 1})], NOW)
@@ -133,6 +136,7 @@ def test_without_a_server_everything_says_so() -> None:
         ("postgresql://host", "is not the address of a PostgreSQL database"),
         ("postgresql://ann:secret@host/name", "has a password in it"),
         ("postgresql://host/name?password=secret", "has a password in it"),
+        ("postgresql://[host/name", "is not an address"),
     ],
 )
 def test_what_is_no_address_is_refused_and_no_password_is_shown(address: str, words: str) -> None:
@@ -222,7 +226,87 @@ def test_many_may_make_the_tables_at_once(postgres: PostgresServer) -> None:
     assert failed == []
 
 
-def test_a_server_that_stays_away_leaves_it_open(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_stays_away_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONNECT_SECONDS", 1)
+    writer = Writer("postgresql://headgate@127.0.0.1:1/x", "headgate_x", "x")
     with pytest.raises(StorageBusy, match="whether that was kept is not known"):
-        module.was_kept("postgresql://headgate@127.0.0.1:1/x", "1", "x", patience=0.2)
+        writer.was_kept(patience=0.2)
+
+
+def test_a_number_that_another_transaction_got_after_a_crash_is_not_taken_for_ours(postgres: PostgresServer) -> None:
+    """What was lost in a crash may have had the same number as what is kept: the word left in it counts."""
+    address = postgres.database()
+    mine, other = (Writer(address, "headgate_notes", "x") for _ in range(2))
+    Notes(address).close()
+    with closing(connected(address, "headgate_notes")) as made:
+        for writer in (mine, other):
+            with made.transaction():
+                writer.begin(made.execute)
+                writer.mark(made.execute)
+            assert writer.was_kept()
+        with made.transaction() as lost:
+            mine.mark(made.execute)
+            raise Rollback(lost)
+    assert other.was_kept()
+    assert not mine.was_kept()
+
+
+def test_nobody_waits_for_a_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ANSWER_SECONDS", "CONNECT_SECONDS", "AWAY_SECONDS"):
+        monkeypatch.setattr(module, name, 1)
+    monkeypatch.setattr(ledger_storage, "SILENCE_SECONDS", 1)
+    with postgres_server() as server:
+        address = server.database()
+        with closing(Ledger.create(address)) as ledger, closing(Notes(address)) as notes:
+            tail = LedgerTail(address)
+            assert (ledger.version, tail.version) == (0, 0)
+            with server.hanging():
+                for act in (
+                    lambda: tail.version,
+                    lambda: ledger.version,
+                    lambda: declare(ledger, "ann"),
+                    notes.stamp,
+                    lambda: Notes(address),
+                ):
+                    with pytest.raises(StorageBusy, match="does not answer"):
+                        act()
+            assert (declare(ledger, "ann"), tail.version) == (1, 1)
+            notes.stamp()
+            tail.close()
+
+
+def test_a_writer_that_hangs_holds_up_others_for_a_while(
+    postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOCK_SECONDS", 1)
+    monkeypatch.setattr(module, "IDLE_SECONDS", 3)
+    address = postgres.database()
+    with closing(Notes(address)) as slow, closing(Notes(address)) as other:
+        refused: list[str] = []
+
+        def hang() -> None:
+            with slow._writing() as db:
+                db.execute("INSERT INTO notes VALUES (?, ?)", ("a", "b"))
+                while not refused or refused[-1]:  # until another gets its turn
+                    refused.append(write())
+
+        def write() -> str:
+            try:
+                with other._writing() as db:
+                    db.execute("INSERT INTO notes VALUES (?, ?)", ("c", "d"))
+            except StorageBusy as error:
+                return error.message
+            return ""
+
+        with pytest.raises(StorageBusy, match="took too long"):
+            hang()
+        assert "another process was writing" in refused[0]
+        assert slow._rows("SELECT id FROM notes") == [("c",)]
+
+
+def test_a_server_that_takes_no_more_connections_is_one_to_ask_again(postgres: PostgresServer) -> None:
+    address = postgres.database()
+    with closing(connected(postgres.address("postgres"), "public")) as owner:
+        owner.execute("CREATE ROLE few LOGIN CONNECTION LIMIT 0")
+    with pytest.raises(StorageBusy, match="takes no more connections"):
+        Notes(address.replace("headgate@", "few@"))

@@ -471,7 +471,7 @@ async def health(call: Call) -> Response:
     `degraded`: events are accepted, but come late, or a process of the node is away, hangs, or has something in it that
     fails. `failing`: this gateway cannot accept events. The reasons say why.
     """
-    told = await call.run(call.gateway.health)
+    told = await call.gateway.health()
     return answer(told, 503 if told.status == "failing" else 200)
 
 

@@ -268,7 +268,7 @@ class Following:
         loop = asyncio.get_running_loop()
         read, asked, seen = loop.time(), None, None
         while True:
-            if (stamp := self._home.peers.stamp()) != asked:
+            if (stamp := await asyncio.to_thread(self._home.peers.stamp)) != asked:
                 asked = stamp
                 for question in await asyncio.to_thread(self._home.peers.asked, self.peer.name, self._home.clock()):
                     async with self._one:
