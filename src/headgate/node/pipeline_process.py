@@ -468,7 +468,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def run(given: argparse.Namespace) -> int:
         on_stop(stop)
-        return work(given.directory, given.settings, stop)
+        try:
+            return work(given.directory, given.settings, stop)
+        finally:
+            leave_within(STOP_SECONDS)  # whoever stops a service may have ended the JVM, too, and PySpark waits for it
 
     return run_part(log, "headgate.node.pipeline_process", "Run a domain's pipeline.", run, arguments)
 
