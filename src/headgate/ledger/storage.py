@@ -31,7 +31,7 @@ from headgate.model.errors import (
     StorageBusy,
     StorageFull,
 )
-from headgate.storage.postgres import LEDGER_SCHEMA, Writer, checked_address, connected, shown, translated
+from headgate.storage.postgres import LEDGER_SCHEMA, CommitWitness, checked_address, connected, shown, translated
 
 PATIENCE: Final = 10.0
 """Seconds to wait for another writer."""
@@ -70,7 +70,7 @@ class Storage:
         self.patience = patience
         self.file: Path | None = None
         self._closed = False
-        self._writer: Writer | None = None
+        self._writer: CommitWitness | None = None
         self.engine: Engine
         if url := _sqlite(where):
             if url.database not in (None, "", ":memory:"):
@@ -82,7 +82,7 @@ class Storage:
         else:
             address = checked_address(str(where))
             self.place = shown(address)
-            self._writer = Writer(address, LEDGER_SCHEMA, self.place)
+            self._writer = CommitWitness(address, LEDGER_SCHEMA, self.place)
             connect = partial(connected, address, LEDGER_SCHEMA, silence=SILENCE_SECONDS)
             # As many connections as there are threads: what is limited is those.
             self.engine = create_engine(_DRIVER, creator=connect, pool_pre_ping=True, max_overflow=-1)

@@ -142,7 +142,7 @@ def check_server(version: int, place: str) -> None:
         raise TooOld(f"`{place}` is PostgreSQL {version // 10_000}", remedy=f"use {OLDEST_SERVER} or a newer one")
 
 
-class Writer:
+class CommitWitness:
     """Who writes to a schema, in transactions of its own: others wait, and it is known whether the last was kept.
 
     A transaction leaves a word that no other has. The server's own numbers of transactions would not do: after a crash
@@ -205,7 +205,7 @@ class Connection:
         self.place = f"{shown(address)}, {schema}"
         self._schema = schema
         self._read_only = read_only
-        self._writer = Writer(address, schema, self.place)
+        self._writer = CommitWitness(address, schema, self.place)
         self._made: psycopg.Connection[Any] | None = None
         self.lock = threading.RLock()
 
