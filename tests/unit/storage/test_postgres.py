@@ -20,7 +20,7 @@ from headgate.model.errors import BadConfig, BadDefinition, BadEnvironment, Head
 from headgate.node.cursors import Ack, Cursors
 from headgate.pipeline.spark.ledger_tail import LedgerTail
 from headgate.storage import postgres as module
-from headgate.storage.postgres import Writer, check_server, checked_address, connected, shown
+from headgate.storage.postgres import CommitWitness, check_server, checked_address, connected, shown
 from headgate.storage.shared import SharedState
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -228,7 +228,7 @@ def test_many_may_make_the_tables_at_once(postgres: PostgresServer) -> None:
 
 def test_a_server_that_stays_away_leaves_it_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "CONNECT_SECONDS", 1)
-    writer = Writer("postgresql://headgate@127.0.0.1:1/x", "headgate_x", "x")
+    writer = CommitWitness("postgresql://headgate@127.0.0.1:1/x", "headgate_x", "x")
     with pytest.raises(StorageBusy, match="whether that was kept is not known"):
         writer.was_kept(patience=0.2)
 
@@ -236,7 +236,7 @@ def test_a_server_that_stays_away_leaves_it_open(monkeypatch: pytest.MonkeyPatch
 def test_a_number_that_another_transaction_got_after_a_crash_is_not_taken_for_ours(postgres: PostgresServer) -> None:
     """What was lost in a crash may have had the same number as what is kept: the word left in it counts."""
     address = postgres.database()
-    mine, other = (Writer(address, "headgate_notes", "x") for _ in range(2))
+    mine, other = (CommitWitness(address, "headgate_notes", "x") for _ in range(2))
     Notes(address).close()
     with closing(connected(address, "headgate_notes")) as made:
         for writer in (mine, other):
