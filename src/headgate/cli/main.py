@@ -53,6 +53,10 @@ COMMANDS = {
         "node.doctor:doctor",
         "Check the machine and a domain: Java, memory, disk, settings, keys, certificate, files, ports and the node.",
     ),
+    "health": Later(
+        "node.health:health",
+        "Ask the gateways of a running node how they are; for health checks of containers and services.",
+    ),
     "demo": Later(
         "stories.demo:demo", "Watch a policy at work: publish, decide on Spark, change the policy, explain, verify."
     ),

@@ -30,7 +30,7 @@ from headgate.cli.shared.options import argument, option
 from headgate.cli.shared.rendering import count_of, say
 from headgate.model.changes import Batch, SetKey
 from headgate.model.errors import BadConfig, BadDefinition
-from headgate.model.limits import MAX_CERTIFICATE_DAYS
+from headgate.model.limits import MAX_CERTIFICATE_DAYS, MAX_KEY_FILE_BYTES
 from headgate.model.state import ADMINISTRATOR
 from headgate.node.config import Files, example
 from headgate.node.domain import Domain, utc_now
@@ -40,7 +40,7 @@ from headgate.node.supervisor import LOG, Notice, Supervisor, What, logging_to
 from headgate.node.topology import Node, check_ports, prepare
 from headgate.storage.postgres import checked_address
 from headgate.trust import positions, tokens
-from headgate.trust.keys import PrivateKey, sync_directory
+from headgate.trust.keys import PrivateKey, read_secret, sync_directory, write_secret
 from headgate.trust.tls import certificate_of, expires, fingerprint, make_certificate
 
 PUBLISHER: Final = "till"
@@ -113,11 +113,18 @@ def init(
         str | None,
         option("--database URL", "A PostgreSQL database for ledger and shared state.", unset="files in DIR"),
     ] = None,
+    keys: Annotated[
+        Path | None,
+        option("--keys DIR", "Keys to use, such as `broker.pem` of a domain made elsewhere.", unset="new ones"),
+    ] = None,
 ) -> None:
     """Make a domain: keys, a TLS certificate, settings with their defaults, and a small policy to begin with.
 
     The certificate is for this machine (`localhost` and its own name) and for every `--host`. It makes two example
     principals, the publisher `till` and the subscriber `ann`, so that the commands it shows at the end work at once.
+
+    With `--keys` the domain has the keys of a directory: `broker.pem`, `administrator.pem` and `positions.key`, those of
+    them that are there; so where a domain is made by a program, clients and policy can know its keys before.
 
     For example:
 
@@ -128,11 +135,17 @@ def init(
     `headgate init shop --database postgresql://headgate@db.example/shop`
     """
     address = None if database is None else checked_address(database)
-    _show(directory, make_domain(directory, name, host or (), utc_now(), address))
+    _show(directory, make_domain(directory, name, host or (), utc_now(), address, keys=keys))
 
 
 def make_domain(
-    directory: Path, name: str | None, hosts: Sequence[str], now: datetime, database: str | None = None
+    directory: Path,
+    name: str | None,
+    hosts: Sequence[str],
+    now: datetime,
+    database: str | None = None,
+    *,
+    keys: Path | None = None,
 ) -> Made:
     """Make a whole domain beside its place, or inside if there is a directory, and move it when it is finished.
 
@@ -147,7 +160,11 @@ def make_domain(
     except (OSError, RuntimeError) as error:  # the latter for links that lead in a circle
         raise BadDefinition(f"`{directory}` cannot be made ({error})", remedy="name one where you may write") from None
     try:
-        made = _build(Files(building), target.name if name is None else name, hosts, now, database)
+        files = Files(building)
+        files.keys.mkdir(mode=0o700)
+        if keys is not None:
+            _take_keys(files, keys)
+        made = _build(files, target.name if name is None else name, hosts, now, database)
         _move(building, target, directory)
     except BaseException:
         shutil.rmtree(building, ignore_errors=True)
@@ -162,8 +179,26 @@ def _check_free(place: Path, given: Path) -> None:
         raise BadDefinition(f"`{given}` is there already, and is not an empty directory", remedy="name a new one")
 
 
+def _take_keys(files: Files, given: Path) -> None:
+    """Copy the keys that are given, as they are."""
+    known = {one.name: one for one in (files.broker_key, files.admin_key, files.position_key)}
+    for key in sorted(given.iterdir()) if given.is_dir() else [given]:
+        if key.name not in known:
+            raise BadDefinition(
+                f"`{key}` is no key of a domain", remedy=f"name a directory with some of {', '.join(known)} and no more"
+            )
+        write_secret(known[key.name], read_secret(key, MAX_KEY_FILE_BYTES))
+
+
+def _key(path: Path) -> PrivateKey:
+    """The key of a file, made unless it is there."""
+    if not path.exists():
+        PrivateKey.generate().save(path)
+    return PrivateKey.load(path)
+
+
 def _build(files: Files, name: str, hosts: Sequence[str], now: datetime, database: str | None) -> Made:
-    for private in (files.keys, files.tls, files.data):
+    for private in (files.tls, files.data):
         private.mkdir(mode=0o700)
     files.policy.mkdir()
     try:
@@ -171,12 +206,12 @@ def _build(files: Files, name: str, hosts: Sequence[str], now: datetime, databas
     except BadConfig as error:
         raise BadConfig(error.message, remedy=f"`--name` with {error.remedy}") from None
     make_certificate(files.tls, hosts, now, MAX_CERTIFICATE_DAYS)
-    broker, administrator, till, ann = (PrivateKey.generate() for _ in range(4))
-    broker.save(files.broker_key)
-    administrator.save(files.admin_key)
-    till.save(files.keys / f"{PUBLISHER}.pem")
-    ann.save(files.keys / f"{SUBSCRIBER}.pem")
-    positions.make_key(files.position_key)
+    of_principals = (files.keys / f"{name}.pem" for name in (PUBLISHER, SUBSCRIBER))
+    broker, administrator, till, ann = map(_key, (files.broker_key, files.admin_key, *of_principals))
+    if files.position_key.exists():
+        positions.Positions.load(files.position_key)
+    else:
+        positions.make_key(files.position_key)
     tokens.make_token(files.metrics_token)
     vouch(files, now)
     dids = {"administrator": administrator.public.did, "till": till.public.did, "ann": ann.public.did}

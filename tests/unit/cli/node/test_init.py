@@ -259,3 +259,37 @@ def test_help_has_examples() -> None:
     output = run("--help").output
     assert "headgate init shop" in output
     assert "--host" in output
+
+
+def test_keys_of_another_place_are_taken_as_they_are(tmp_path: Path) -> None:
+    first = Files(tmp_path / "first")
+    make_domain(first.directory, None, (), NOW)
+    (tmp_path / "keys").mkdir()
+    for key in (first.broker_key, first.admin_key, first.position_key):
+        shutil.copy(key, tmp_path / "keys")
+    second = Files(tmp_path / "second")
+    result = run(str(second.directory), "--keys", str(tmp_path / "keys"))
+    assert result.exit_code == 0, result.output
+    for one, other in (
+        (first.broker_key, second.broker_key),
+        (first.admin_key, second.admin_key),
+        (first.position_key, second.position_key),
+    ):
+        assert one.read_bytes() == other.read_bytes()
+        assert modes(second.keys)[other.name] == 0o600
+    administrator = PrivateKey.load(first.admin_key).public.did
+    with Domain.open(second.data) as domain:
+        assert domain.ledger.state().keys["administrator"] == administrator
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("till.pem", "no key of a domain"), ("broker.pem", "private key"), ("positions.key", "position")]
+)
+def test_keys_that_are_none_leave_nothing_behind(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / name).write_text("no key")
+    (tmp_path / "keys" / name).chmod(0o600)
+    result = run(str(tmp_path / "shop"), "--keys", str(tmp_path / "keys"))
+    assert result.exit_code == 2
+    assert words in result.output
+    assert not (tmp_path / "shop").exists()
