@@ -77,7 +77,6 @@ spark.kubernetes.driver.ownPersistentVolumeClaim=false
 spark.kubernetes.driver.pod.name={{ include "headgate.name" . }}-0
 spark.kubernetes.driver.service.deleteOnTermination=false
 spark.kubernetes.executor.disableConfigMap=true
-spark.kubernetes.executor.podNamePrefix={{ include "headgate.name" . }}
 spark.kubernetes.executor.podTemplateFile=/etc/headgate/executor.yaml
 spark.kubernetes.namespace={{ .Release.Namespace }}
 {{- range $name, $value := $k.settings }}

@@ -44,7 +44,9 @@ def ask(url: str, certificate: Path, seconds: float) -> GatewayHealth:
         connection = HTTPConnection(host, port, timeout=seconds)
         if parts.scheme == "https":
             context = client_context(certificate.read_bytes())
-            context.check_hostname = False  # the certificate itself is trusted, and `localhost` may be none of its names
+            context.check_hostname = (
+                False  # the certificate itself is trusted, and `localhost` may be none of its names
+            )
             connection = HTTPSConnection(host, port, timeout=seconds, context=context)
         try:
             connection.request("GET", "/health")
@@ -68,8 +70,8 @@ def health(
 ) -> None:
     """Ask the gateways of a running node how they are; for health checks of containers and services.
 
-    Leaves with status 0 if at least one of them accepts events, be it `degraded`, and 1 if none does. With `--hung` it is
-    1 if one takes connections and does not answer, which only a restart ends.
+    Leaves with status 0 if at least one of them accepts events, be it `degraded`, and 1 if none does. With `--hung` it
+    is 1 if one takes connections and does not answer, which only a restart ends.
 
     For example:
 

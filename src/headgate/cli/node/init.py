@@ -123,8 +123,8 @@ def init(
     The certificate is for this machine (`localhost` and its own name) and for every `--host`. It makes two example
     principals, the publisher `till` and the subscriber `ann`, so that the commands it shows at the end work at once.
 
-    With `--keys` the domain has the keys of a directory: `broker.pem`, `administrator.pem` and `positions.key`, those of
-    them that are there; so where a domain is made by a program, clients and policy can know its keys before.
+    With `--keys` the domain has the keys of a directory, whichever of `broker.pem`, `administrator.pem` and
+    `positions.key` are there; so where a domain is made by a program, clients and policy can know its keys before.
 
     For example:
 

@@ -283,7 +283,8 @@ def test_keys_of_another_place_are_taken_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("till.pem", "no key of a domain"), ("broker.pem", "private key"), ("positions.key", "position")]
+    ("name", "words"),
+    [("till.pem", "no key of a domain"), ("broker.pem", "private key"), ("positions.key", "position")],
 )
 def test_keys_that_are_none_leave_nothing_behind(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "keys").mkdir()
