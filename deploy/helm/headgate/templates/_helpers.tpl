@@ -71,6 +71,7 @@ spark.blockManager.port=7079
 spark.executor.cores={{ $k.cores }}
 spark.executor.instances={{ $k.executors }}
 spark.executor.memory={{ $k.memory }}
+spark.executor.memoryOverhead={{ $k.overhead }}
 spark.kubernetes.container.image={{ include "headgate.image" . }}
 spark.kubernetes.container.image.pullPolicy={{ .Values.image.pullPolicy }}
 spark.kubernetes.driver.ownPersistentVolumeClaim=false
