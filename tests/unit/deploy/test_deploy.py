@@ -38,9 +38,6 @@ TEXTS = [path for path in sorted(DEPLOY.rglob("*")) if path.is_file()] + [PAGE]
 NO_SETTINGS = {"HEADGATE_DOMAIN", "HEADGATE_SECRETS"}
 """A variable of every command, and one of the entry point."""
 
-PENDING = {"HEADGATE_PIPELINE_RUN", "HEADGATE_PIPELINE_MASTER", "HEADGATE_PIPELINE_SPARK"}
-"""What `pipeline.separate` and `pipeline.kubernetes` rest on: settings that come with `headgate pipeline`."""
-
 HELM = shutil.which("helm", path=f"{ROOT / 'build' / 'tools'}:{os.environ['PATH']}")
 
 
@@ -59,7 +56,7 @@ def instructions() -> list[tuple[str, str]]:
 
 
 def settings() -> set[str]:
-    return {config._variable(key) for key in config._KNOWN} | (set() if "pipeline" in COMMANDS else PENDING)
+    return {config._variable(key) for key in config._KNOWN}
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -91,8 +88,6 @@ def test_every_command_that_is_run_exists_with_its_options(words: Sequence[str])
         name = "init"
     else:
         assert rest[0] == DOMAIN
-    if name == "pipeline" and name not in COMMANDS:
-        pytest.skip("it comes with the settings of `PENDING`")
     assert name in COMMANDS
     said = CliRunner(env={"COLUMNS": "200"}).invoke(app, [name, "--help"]).output
     assert [word for word in rest if word.startswith("--") and word not in said] == []
@@ -506,8 +501,6 @@ def test_what_is_rendered_is_safe_and_its_settings_are_taken(path: Path, tmp_pat
     for container in pod["containers"]:
         environment = {each["name"]: each["value"] for each in container["env"] if "value" in each}
         assert {name for name in environment if name.startswith("HEADGATE_")} <= settings()
-        if "pipeline" not in COMMANDS:
-            environment = {name: value for name, value in environment.items() if name not in PENDING}
         files = make_domain(tmp_path / container["name"], None, (), utc_now()).files
         loaded = Config.load(files.directory, environment)
         assert loaded.gateway.count == len(
