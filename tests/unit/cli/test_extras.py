@@ -23,7 +23,10 @@ class Missing(importlib.abc.MetaPathFinder):
 sys.meta_path.insert(0, Missing())
 """
 RUN = f"{WITHOUT}\nfrom headgate.cli.main import app\nsys.argv[0] = 'headgate'\napp()\n"
-OF_A_NODE = {"acl", "demo", "doctor", "explain", "init", "peer", "policy", "restrictions", "up", "verify", "versions"}
+OF_A_NODE = {
+    *("acl", "demo", "doctor", "explain", "init", "migrate", "peer", "pipeline", "policy", "restrictions"),
+    *("up", "verify", "versions"),
+}
 """Commands that open a domain's files."""
 
 
