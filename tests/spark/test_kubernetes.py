@@ -80,7 +80,8 @@ def test_a_driver_asks_for_pods_alone_and_they_decide(tmp_path: Path) -> None:
         finally:
             kill_session(driver.pid)
             driver.wait(30)
-        assert [pod for pod in cluster.pods if "-exec-" in pod] == [], "its pods end with it"
+        # Whether the driver came to delete its pods or not: without it they end by themselves.
+        until(lambda: all(executor.poll() is not None for executor in cluster.running), logs)
         assert ("POST", PODS) in cluster.asked
         assert [what for what in cluster.asked if not what[1].startswith(PODS)] == [], "the Role allows pods alone"
         assert {method for method, _ in cluster.asked} <= {"GET", "POST", "DELETE"}
