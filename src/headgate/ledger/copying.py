@@ -41,7 +41,7 @@ def copy(source: Ledger, target: Ledger) -> int:
 
 def _rows(connection: Connection, table: Table) -> Iterator[Mapping[str, Any]]:
     ordered = select(table).order_by(*table.primary_key.columns)
-    found = connection.execution_options(yield_per=ROWS_AT_ONCE).execute(ordered)
+    found = connection.execute(ordered, execution_options={"yield_per": ROWS_AT_ONCE})  # this statement alone
     return (dict(row) for row in found.mappings())
 
 

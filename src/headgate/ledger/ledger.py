@@ -13,7 +13,7 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from functools import partial, wraps
 from pathlib import Path
@@ -50,6 +50,7 @@ from headgate.roles.requests.transition import Outcome, transition
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_OCCUPIED: Final = "name an empty database; if no domain goes by this one any more, `dropdb` and `createdb` empty it"
 MAX_KNOWN_POLICIES: Final = 4
 """States without subscriptions that are kept: an index is made of the same few again and again."""
 CLOSED_AT_ONCE: Final = 10_000
@@ -105,8 +106,12 @@ class Ledger:
         administrator: str = ADMINISTRATOR,
         clock: Callable[[], datetime] = now,
         patience: float = PATIENCE,
+        id: str | None = None,
     ) -> Self:
-        """Make an empty ledger, at version 0; refused if there is one already."""
+        """Make an empty ledger, at version 0; refused if there is one already.
+
+        In a database it has an `id` that no other has; in a file it needs none.
+        """
         check_name("principal", administrator)
         storage = Storage(where, patience=patience)
         with _closing_on_failure(storage):
@@ -115,13 +120,14 @@ class Ledger:
             with storage.writing() as connection:
                 present = inspect(connection).get_table_names()
                 if schema.meta.name in present:
-                    raise BadDefinition(f"the ledger `{storage.place}` already exists", remedy="open it instead")
+                    remedy = "open it instead" if storage.is_sqlite else _OCCUPIED
+                    raise BadDefinition(f"the ledger `{storage.place}` already exists", remedy=remedy)
                 if present and storage.is_sqlite:
                     raise BadDefinition(f"`{storage.place}` holds another database", remedy="choose another path")
                 create_tables(connection, METADATA)
                 facts = {"format": str(schema.FORMAT), "administrator": administrator, "headgate": __version__}
                 if not storage.is_sqlite:
-                    facts["id"] = secrets.token_hex(16)
+                    facts["id"] = id or secrets.token_hex(16)
                 rows = [{"name": name, "value": value} for name, value in facts.items()]
                 connection.execute(insert(schema.meta), rows)
         return cls(storage, administrator, clock, facts.get("id", ""))
@@ -142,6 +148,17 @@ class Ledger:
             with storage.reading() as connection:
                 checks.glance(connection, storage.place)
         return cls(storage, recognised.administrator, clock, recognised.id)
+
+    @classmethod
+    def discard(cls, where: str, id: str) -> None:
+        """Make away with the ledger in a database if it has this id."""
+        with closing(Storage(where)) as storage:
+            with storage.reading() as connection:
+                there = inspect(connection).has_table(schema.meta.name)
+                if not there or checks.recognise(connection, storage.place).id != id:
+                    return
+            with storage.writing() as connection:
+                METADATA.drop_all(connection)
 
     def close(self) -> None:
         """Let go of the file."""

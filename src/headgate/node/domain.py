@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -25,6 +26,7 @@ from headgate.model.events import Event
 from headgate.model.rights import Subscription
 from headgate.model.state import ADMINISTRATOR, State
 from headgate.model.types import Catalog
+from headgate.node.processes import Use
 from headgate.pipeline import SIGNALS
 from headgate.pipeline.deliveries import DeliveryStore
 from headgate.pipeline.index import predicates
@@ -47,9 +49,10 @@ class Domain:
     """One domain on this machine."""
 
     def __init__(
-        self, directory: Path, ledger: Ledger, log: EventLog, store: DeliveryStore, signals: DeliveryStore
+        self, directory: Path, use: Use, ledger: Ledger, log: EventLog, store: DeliveryStore, signals: DeliveryStore
     ) -> None:
         self.paths = Paths(directory.absolute())  # Spark's workers may run in another directory
+        self._use = use
         self.ledger = ledger
         self.log = log
         self.store = store
@@ -69,29 +72,37 @@ class Domain:
         """Make a new, empty domain; with a `database`, that has its ledger and shared state."""
         directory.mkdir(parents=True, exist_ok=True)
         paths = Paths(directory)
-        ledger = Ledger.create(database or paths.ledger, administrator=administrator, clock=clock)
-        if database is not None:
-            paths.keep_in(database, ledger.id)
-        return cls._with_files(directory, ledger)
+        with ExitStack() as undo:
+            use = undo.enter_context(closing(Use(directory)))
+            place = database or paths.ledger
+            ledger = undo.enter_context(closing(Ledger.create(place, administrator=administrator, clock=clock)))
+            if database is not None:
+                paths.keep_in(database, ledger.id)
+            made = cls._with_files(directory, use, ledger)
+            undo.pop_all()
+        return made
 
     @classmethod
     def open(cls, directory: Path, clock: Callable[[], datetime] = utc_now) -> Domain:
         """Open a domain, completing what a crash left half acknowledged."""
-        paths = Paths(directory)
-        if not paths.has_ledger:
+        if not Paths(directory).has_ledger:
             raise NotFound(f"`{directory}` is not a domain", remedy="`headgate demo --keep DIR` makes one")
-        ledger = Ledger.open(paths.ledger, clock=clock)
-        paths.check_ledger(ledger.id)
-        domain = cls._with_files(directory, ledger)
-        domain.acknowledge(ledger.version)
+        with ExitStack() as undo:
+            use = undo.enter_context(closing(Use(directory)))
+            paths = Paths(directory)  # where its ledger is can no longer change
+            ledger = undo.enter_context(closing(Ledger.open(paths.ledger, clock=clock)))
+            paths.check_ledger(ledger.id)
+            domain = cls._with_files(directory, use, ledger)
+            domain.acknowledge(ledger.version)
+            undo.pop_all()
         return domain
 
     @classmethod
-    def _with_files(cls, directory: Path, ledger: Ledger) -> Self:
+    def _with_files(cls, directory: Path, use: Use, ledger: Ledger) -> Self:
         """With the other files, made where they are missing."""
         paths = Paths(directory)
         stores = DeliveryStore.create(paths.deliveries), DeliveryStore.create(paths.signals)
-        return cls(directory, ledger, EventLog.create(paths.log), *stores)
+        return cls(directory, use, ledger, EventLog.create(paths.log), *stores)
 
     def close(self) -> None:
         """Let go of the files."""
@@ -99,6 +110,7 @@ class Domain:
         self.log.close()
         self.store.close()
         self.signals.close()
+        self._use.close()
 
     def __enter__(self) -> Self:
         return self

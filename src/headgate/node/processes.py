@@ -20,13 +20,22 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Self
 
-from headgate.model.errors import AlreadyRunning, BadConfig, BadEnvironment, Damaged, HeadgateError, TooNew, TooOld
+from headgate.model.errors import (
+    AlreadyRunning,
+    BadConfig,
+    BadEnvironment,
+    Damaged,
+    HeadgateError,
+    StorageBusy,
+    TooNew,
+    TooOld,
+)
 from headgate.node.logs import Log, fault
 
 EXIT_FAILED: Final = 1  # something broke that may work the next time
@@ -105,6 +114,42 @@ def held_by(path: Path) -> int | None:
     finally:
         os.close(handle)
     return None
+
+
+class Use:
+    """Held on a domain's data by every process that has it open, for as long as it has."""
+
+    def __init__(self, directory: Path) -> None:
+        self._handle = _flocked(directory, fcntl.LOCK_SH)
+        if self._handle < 0:
+            raise StorageBusy(f"`{directory}` is being moved", remedy="try again when `headgate migrate` has ended")
+
+    def close(self) -> None:
+        """Let go."""
+        os.close(self._handle)
+
+
+@contextmanager
+def alone(directory: Path) -> Iterator[None]:
+    """Nobody else has a domain's data open (`Use`), nor can open it."""
+    handle = _flocked(directory, fcntl.LOCK_EX)
+    if handle < 0:
+        raise AlreadyRunning(f"another command or process has `{directory}` open", remedy="end it, then try again")
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _flocked(directory: Path, how: int) -> int:
+    """A handle of a directory that holds a lock; less than nothing if somebody else is in the way."""
+    handle = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        return -1
+    return handle
 
 
 def die_with(parent: int) -> None:

@@ -7,6 +7,7 @@ them.
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,7 @@ from typing import Final
 from headgate.model.errors import BadConfig
 from headgate.storage.postgres import checked_address
 
+LEDGER: Final = "ledger.db"
 _MAX_ADDRESS: Final = 2_000
 
 
@@ -60,7 +62,7 @@ class Paths:
     @property
     def ledger(self) -> Path | str:
         """The ledger's file, or the database that it is in."""
-        return self.shared("ledger.db")
+        return self.shared(LEDGER)
 
     @property
     def has_ledger(self) -> bool:
@@ -82,7 +84,10 @@ class Paths:
             self._database.unlink(missing_ok=True)
         else:
             fresh = self._database.with_suffix(".new")
-            fresh.write_text(f"{checked_address(database)}\n{id}\n")
+            with fresh.open("w") as file:
+                file.write(f"{checked_address(database)}\n{id}\n")
+                file.flush()
+                os.fsync(file.fileno())
             fresh.replace(self._database)
         self.__dict__.pop("_kept_in", None)
 

@@ -101,7 +101,7 @@ class SharedState:
 def copy(kind: type[SharedState], source: Where, target: Where) -> int:
     """Copy a kind of state to another place, in place of what is there; how many rows there are."""
     if isinstance(source, Path) and not source.exists():
-        return 0
+        _opened(source, kind).close()  # as whoever used it first would
     copied = 0
     with closing(_opened(source, kind)) as old, closing(_opened(target, kind)) as new, new.transaction() as db:
         for table in re.findall(r"CREATE TABLE (\w+)", kind.SCHEMA):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from harness.node import free_ports
 from harness.postgres import PostgresServer
 from headgate.cli.main import app
 from headgate.cli.node.init import make_domain
@@ -27,11 +29,11 @@ from headgate.model.changes import (
     RemoveRule,
     Subscribe,
 )
-from headgate.model.errors import AlreadyRunning, BadConfig, BadDefinition, StorageFull
+from headgate.model.errors import AlreadyRunning, BadConfig, BadDefinition, StorageBusy, StorageFull
 from headgate.model.rights import Action, Rule, Subscription
 from headgate.model.types import EventType
 from headgate.model.values import Kind
-from headgate.node.config import Config, Files
+from headgate.node.config import Config, Files, set_in_file
 from headgate.node.cursors import Ack, Cursors
 from headgate.node.domain import Domain
 from headgate.node.process_status import PID
@@ -91,10 +93,102 @@ def test_there_and_back_again_nothing_has_changed(files: Files, postgres: Postgr
             cursors.end_session("y", NOW)
             assert cursors.ended("y")
     after = content(files)
-    (files.data / "ledger.db").rename(files.data / "ledger.db.old")
-    move(files, None)
+    stale = (files.data / "ledger.db").read_bytes()
+    back = move(files, None)
     assert content(files) == after
     assert Config.load(files.directory).storage.database == ""
+    assert back.aside is not None  # the old ledger is nowhere gone by, and nowhere lost
+    assert (back.aside / "ledger.db").read_bytes() == stale
+
+
+class Killed(BaseException):
+    """In place of `kill -9`: nothing is put right."""
+
+
+class Steps:
+    """Counts what is called, and ends everything at one of these calls."""
+
+    def __init__(self, last: int) -> None:
+        self.last = last
+        self.calls = 0
+
+    def counted(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def act(*given: Any, **how: Any) -> Any:
+            self.calls += 1
+            if self.calls == self.last:
+                raise Killed
+            return real(*given, **how)
+
+        return act
+
+
+PARTS: dict[Any, tuple[str, ...]] = {
+    moving: ("copy_ledger", "copy", "set_in_file", "sync_directory"),
+    Ledger: ("create", "discard"),
+    Paths: ("keep_in",),
+    Path: ("rename", "mkdir", "write_text", "unlink"),
+}
+
+
+@pytest.mark.parametrize("to_database", [True, False])
+def test_whoever_is_killed_at_it_may_ask_again(
+    files: Files, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch, to_database: bool
+) -> None:
+    """Before every step of it: the domain says what it said, and the next move is whole."""
+    address = postgres.database()
+    if not to_database:
+        move(files, address)
+    before, target = content(files), address if to_database else None
+    struck = 0
+    for last in range(1, 200):
+        steps = Steps(last)
+        with monkeypatch.context() as patch, suppress(Killed):
+            for owner, names in PARTS.items():
+                for name in names:
+                    patch.setattr(owner, name, steps.counted(getattr(owner, name)))
+            move(files, target)
+        assert content(files) == before
+        if steps.calls < last:
+            break
+        struck = last
+    assert struck > 8
+    assert (Paths(files.data).database, Config.load(files.directory).storage.database) == (target, target or "")
+    assert not (files.data / "moving").exists()
+
+
+def test_nobody_has_the_domain_open_meanwhile(
+    files: Files, postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = postgres.database()
+    with Domain.open(files.data), pytest.raises(AlreadyRunning, match=r"has `.*` open"):
+        move(files, address)
+
+    def looks(*_: object) -> int:
+        with pytest.raises(StorageBusy, match="is being moved"):
+            Domain.open(files.data)
+        return 0
+
+    monkeypatch.setattr(moving, "copy", looks)
+    move(files, address)
+
+
+def test_a_move_whose_last_step_is_missing_is_finished(files: Files, postgres: PostgresServer) -> None:
+    address = postgres.database()
+    move(files, address)
+    set_in_file(files, "storage.database", "")
+    assert move(files, address).rows == 0
+    assert Config.load(files.directory).storage.database == address
+
+
+def test_what_the_old_place_never_had_is_not_left_from_another_time(files: Files, postgres: PostgresServer) -> None:
+    address = postgres.database()
+    with closing(Cursors(address)) as cursors:
+        cursors.ack_many([Ack("old", 1, {"main": 1})], NOW)
+    for one in files.data.glob("cursors.db*"):
+        one.unlink()
+    move(files, address)
+    with closing(Cursors(address)) as cursors:
+        assert cursors.acked("old", 1) == {}
 
 
 def test_what_fails_half_way_is_never_gone_by(
@@ -160,4 +254,5 @@ def test_the_commands_make_move_and_check_a_domain(tmp_path: Path, postgres: Pos
     assert "where to is not said" in said("migrate", str(place), status=2)
     assert "has a password" in said("init", str(tmp_path / "x"), "--database", "postgresql://a:b@h/n", status=2)
     assert not (tmp_path / "x").exists()
+    set_in_file(Files(place), "gateway.port", free_ports(1))
     assert "every row as it was written" in said("doctor", str(place))

@@ -27,6 +27,7 @@ def migrate(
     """Move a domain's ledger and shared state to a database, or back to files; its node must not be up.
 
     Everything is copied and compared first, then the domain goes by the new place in one step. Log and deliveries stay.
+    What was at the old place stays there too. If it is killed, nothing has happened; ask again.
 
     For example:
 
@@ -39,4 +40,9 @@ def migrate(
     address = None if database is None else checked_address(database)
     with err.status("copying") as status:
         moved = move(Files(directory or Path()), address, lambda what: status.update(f"copying {what}"))
+    if not moved.rows:
+        say("It is in ", (moved.place, "bold"), f" already, version {moved.version}; now the settings say so")
+        return
     say("Moved to ", (moved.place, "bold"), f": version {moved.version}, {count_of(moved.rows, 'row')}, all compared")
+    if moved.aside is not None:
+        say(f"  The files that were in the way are in {moved.aside}; nothing needs them.")
