@@ -109,6 +109,7 @@ class World:
     drop_after: list[int] = field(default_factory=list)  # each socket closes after so many deliveries
     close_codes: list[int] = field(default_factory=list)  # and with this code
     refuse_sockets: list[int] = field(default_factory=list)  # statuses for the next WebSockets
+    busy_frames: dict[str, int] = field(default_factory=dict)  # so many of these frames are refused for now
     gap_at: int | None = None
     too_large: int = 10_000
     forget_dropped: bool = False  # subscriptions of a dropped socket end with it
@@ -461,6 +462,11 @@ class _Conversation:
             return
         if found is None:
             await self._say({"op": "problem", "code": "not-found", "detail": f"no subscription `{id}`", "status": 404,
+                             "subscription": id})  # fmt: skip
+            return
+        if self.world.busy_frames.get(frame["op"], 0):
+            self.world.busy_frames[frame["op"]] -= 1
+            await self._say({"op": "problem", "code": "storage-busy", "detail": "not now", "status": 503,
                              "subscription": id})  # fmt: skip
             return
         match frame["op"]:

@@ -1,8 +1,9 @@
 """One WebSocket for all subscriptions of a client, made again whenever it breaks.
 
 Guarantees: after any disconnection the readers are opened again, at another gateway if need be, and resume where they
-have acknowledged. What is waiting to be sent is not queued but asked of the readers when the socket has room, so memory
-stays bounded. What cannot be mended (the right to connect is lost, no gateway answers in time) reaches every reader.
+have acknowledged; so they are when a gateway says that it cannot serve one now. What is waiting to be sent is not
+queued but asked of the readers when the socket has room, so memory stays bounded. What cannot be mended (the right to
+connect is lost, no gateway answers in time) reaches every reader.
 Leaves out: what the frames of a subscription mean to its reader (`inbox`).
 """
 
@@ -135,6 +136,7 @@ class Channel:
         self._ready = asyncio.Event()  # a reader has something to say
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._refused: HeadgateError | None = None  # why this connection is of no use now
 
     def attach(self, key: str, reader: ChannelReader) -> None:
         """Open a reader, now and on every later connection."""
@@ -162,6 +164,10 @@ class Channel:
             self._task.cancel()
             self._task = None
 
+    def give_up(self, why: HeadgateError) -> None:
+        """The gateway cannot do now what a reader asks: it is asked again over another connection, after a pause."""
+        self._refused = why
+
     def wake(self) -> None:
         """A reader has something to say."""
         self._ready.set()
@@ -185,7 +191,7 @@ class Channel:
 
     async def _keep(self) -> None:
         """Connect, and connect again, until there is no reader or no hope."""
-        tries = self._tries()
+        tries, was_refused = self._tries(), False
         try:
             while self._readers:
                 socket, gateway = await self._connect(tries)
@@ -194,10 +200,15 @@ class Channel:
                 finally:
                     await _hang_up(socket)
                 self._judge(socket, gateway)
-                if heard:
+                refused = self._refused
+                # Before something was confirmed, whoever refuses has only said the same again.
+                if "acked" in heard or (heard and not (refused and was_refused)):
                     tries = self._tries()
-                elif not await tries.again():
-                    raise Unreachable("no gateway keeps a WebSocket open", [f"{gateway.address.http}: {_end(socket)}"])
+                was_refused = refused is not None
+                if (refused or not heard) and not await tries.again():
+                    raise refused or Unreachable(
+                        "no gateway keeps a WebSocket open", [f"{gateway.address.http}: {_end(socket)}"]
+                    )
         except HeadgateError as error:
             self._fail(error)
 
@@ -236,25 +247,25 @@ class Channel:
             if not await tries.again():
                 raise last or Unreachable("no gateway takes a WebSocket", tried)
 
-    async def _serve(self, socket: ClientConnection) -> bool:
-        """Say what readers have to say and tell them what comes, until the socket closes. Did anything come?"""
-        self._parting = []
+    async def _serve(self, socket: ClientConnection) -> set[str]:
+        """Say what readers have to say and tell them what comes, until the socket closes; the kinds of what came."""
+        self._parting, self._refused = [], None
         for reader in self._readers.values():
             reader.begin()
         self._ready.set()
         speaking = asyncio.create_task(self._speak(socket))
-        heard = False
+        heard: set[str] = set()
         try:
-            while True:
-                self._hear(await socket.recv())
-                heard = True
+            while self._refused is None:
+                heard.add(self._hear(await socket.recv()))
                 await asyncio.sleep(0)  # frames that are there already must not keep readers from their turn
         except ConnectionClosed:
-            return heard
+            pass
         finally:
             speaking.cancel()
             with suppress(asyncio.CancelledError, ConnectionClosed):
                 await speaking
+        return heard - {"problem"}
 
     async def _speak(self, socket: ClientConnection) -> None:
         while True:
@@ -268,7 +279,7 @@ class Channel:
                     await socket.send(msgspec.json.encode(frame).decode())
             await asyncio.sleep(LINGER)
 
-    def _hear(self, message: str | bytes) -> None:
+    def _hear(self, message: str | bytes) -> str:
         frame = decoded(ReceivedFrame, message, "the gateway")
         if frame.subscription is not None:
             heard = [self._readers[frame.subscription]] if frame.subscription in self._readers else []
@@ -276,6 +287,7 @@ class Channel:
             heard = list(self._readers.values())
         for reader in heard:
             reader.hear(frame)
+        return frame.op
 
     def _judge(self, socket: ClientConnection, gateway: GatewayLink) -> None:
         """What follows from how the socket ended."""

@@ -19,6 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from http import HTTPStatus
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from headgate.client.channel import Channel, ChannelReader, DeliveredEvent, ReceivedFrame
@@ -369,7 +370,9 @@ class Subscription(ChannelReader):
 
     def _problem(self, frame: ReceivedFrame) -> None:
         error = refusal({"code": frame.code, "detail": frame.detail, "remedy": frame.remedy, "place": frame.place})
-        if error.code != NotFound.code:
+        if frame.status == HTTPStatus.SERVICE_UNAVAILABLE:
+            self._channel.give_up(error)
+        elif error.code != NotFound.code:
             self._channel.detach(self.id)
             self._error = error
         elif self._opened:

@@ -13,7 +13,7 @@ import pytest
 
 from headgate.client import Client, ClientClosed, Gap, Refused, SubscriptionEnded, Unreachable, aio, connect
 from headgate.client.sync import Subscription
-from headgate.model.errors import BadDefinition, ConnectDenied, NotFound
+from headgate.model.errors import BadDefinition, ConnectDenied, NotFound, StorageBusy
 from strategies.standin import HASTY, QUICK, SALE, StandIn, World
 
 Start = Callable[..., StandIn]
@@ -144,6 +144,33 @@ def test_refused_sockets(reader: Client, world: World) -> None:
         world.refuse_sockets = [403]
         with pytest.raises(ConnectDenied):
             other.subscribe("other", SALE).next(timeout=10)
+
+
+def test_what_a_gateway_cannot_do_now_is_asked_again(reader: Client, world: World) -> None:
+    world.busy_frames = {"open": 3, "ack": 3}
+    fill(world, 40)
+    sub = reader.subscribe("mine", SALE, from_="start", window=4)
+    assert read(sub, 40) == list(range(40))
+    sub.ack()
+    assert world.subscriptions["mine"].cursor == 40
+    assert world.busy_frames == {"open": 0, "ack": 0}
+
+
+@pytest.mark.parametrize("frame", ["open", "ack"])
+def test_but_not_for_ever(gateway: StandIn, world: World, directory: Path, frame: str) -> None:
+    fill(world, 10)
+    with connect.from_directory(directory, "ann", requests=HASTY, sockets=HASTY) as reader:
+        sub = reader.subscribe("mine", SALE, from_="start")
+        world.busy_frames = {frame: 10**9}
+
+        def work() -> None:
+            for _ in range(20):
+                sub.next(timeout=10)
+                sub.ack()
+
+        with pytest.raises(StorageBusy, match="not now"):
+            work()
+    assert gateway.sockets > 1
 
 
 def test_no_gateway_in_time(gateway: StandIn, directory: Path) -> None:
