@@ -23,6 +23,7 @@ from typing import IO, Any
 import httpx
 
 from headgate.client import Client, connect
+from headgate.client.gateways import Patience
 from headgate.node.config import Files
 from headgate.node.domain import Domain
 from headgate.trust.keys import PrivateKey
@@ -78,6 +79,8 @@ class Node:
     directory: Path
     gateways: int = 2
     settings: Mapping[str, str] = field(default_factory=dict)
+    database: str | None = None
+    patience: Patience | None = None
     port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
@@ -93,7 +96,7 @@ class Node:
 
     def init(self, policy: Callable[[Callable[[str], str]], str] | None = None) -> None:
         """Make the domain; `policy` is given a function from a principal's name to its new key, and returns YAML."""
-        run("init", self.directory)
+        run("init", self.directory, *(() if self.database is None else ("--database", self.database)))
         self.port = free_ports(self.gateways)
         if policy is not None:
             for old in self.files.policy.iterdir():
@@ -203,6 +206,8 @@ class Node:
     def client(self, principal: str, gateways: Sequence[int] | None = None, **more: Any) -> Client:
         """A client of a principal, at all gateways or some."""
         urls = [self.urls[n] for n in (range(self.gateways) if gateways is None else gateways)]
+        if self.patience is not None:
+            more = {"requests": self.patience, "sockets": self.patience, **more}
         return connect(
             urls,
             self.files.keys / f"{principal}.pem",
@@ -220,10 +225,17 @@ class Node:
 
 @contextmanager
 def running(
-    directory: Path, policy: Callable[[Callable[[str], str]], str] | None = None, gateways: int = 2, **settings: str
+    directory: Path,
+    policy: Callable[[Callable[[str], str]], str] | None = None,
+    gateways: int = 2,
+    *,
+    database: str | None = None,
+    patience: Patience | None = None,
+    **settings: str,
 ) -> Iterator[Node]:
-    """A node that is up while the block runs."""
-    node = Node(directory, gateways, {key.replace("__", "."): value for key, value in settings.items()})
+    """A node that is up while the block runs; `patience` is that of its clients."""
+    overrides = {key.replace("__", "."): value for key, value in settings.items()}
+    node = Node(directory, gateways, overrides, database, patience)
     node.init(policy)
     node.start()
     try:
