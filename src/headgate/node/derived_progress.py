@@ -72,7 +72,7 @@ class DerivedProgress(SharedState):
             db.execute(
                 "INSERT INTO refused VALUES (?, ?, ?, ?, 1, ?) ON CONFLICT (subscription, first, code) DO UPDATE SET "
                 "message = excluded.message, count = refused.count + 1, last = excluded.last",
-                (subscription, first, why.code, why.message, micros(now)),
+                (subscription, first, why.code, why.message.replace("\0", " "), micros(now)),
             )
 
     def refused(self) -> list[RefusedSignals]:

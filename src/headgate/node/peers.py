@@ -105,7 +105,7 @@ class Peers(SharedState):
         with self._writing() as db:
             db.execute(
                 "INSERT INTO troubles VALUES (?, ?) ON CONFLICT (peer) DO UPDATE SET words = excluded.words",
-                (peer, words),
+                (peer, words.replace("\0", " ")),
             )
 
     def forget(self, peer: str) -> None:

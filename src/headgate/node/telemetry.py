@@ -1,8 +1,8 @@
 """Traces and figures for OpenTelemetry, beside those for Prometheus.
 
 Guarantees: nothing of an event's content is in a span or figure, only streams, numbers, versions, micro-batches and
-counts. Without `telemetry.otlp` nothing is sent and spans cost next to nothing; a collector that is away costs spans,
-and holds up nobody. Figures are those of Prometheus, under the same names.
+counts. Without `telemetry.otlp` nothing is sent and spans cost next to nothing; a collector that is away or hangs costs
+spans, and holds up nobody, a process that ends neither. Figures are those of Prometheus, under the same names.
 Leaves out: logs, which are files. What the libraries read from the environment (`OTEL_EXPORTER_OTLP_HEADERS`,
 `OTEL_TRACES_SAMPLER`, `OTEL_BSP_...`) counts as well.
 
@@ -12,12 +12,15 @@ Leaves out: logs, which are files. What the libraries read from the environment 
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from opentelemetry import context, propagate, trace
+from opentelemetry import context, trace
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from headgate import __version__
 from headgate.model.errors import BadEnvironment
@@ -31,12 +34,16 @@ if TYPE_CHECKING:
 
 _EXPORT_SECONDS = 5
 """How long one export may take; what cannot be sent is dropped."""
+_LAST_SECONDS = 1.5
+"""How long the last one may hold up a process that ends."""
+_CAUSE = TraceContextTextMapPropagator()
+"""`traceparent` and `tracestate`, and no `baggage`: nothing here uses it, and the library logs what it cannot read."""
 
 
 @contextmanager
 def caused_by(headers: Mapping[str, str]) -> Iterator[None]:
     """What is done here belongs to the work of a client that asks with these headers (`traceparent`)."""
-    token = context.attach(propagate.extract(headers))
+    token = context.attach(_CAUSE.extract(headers))
     try:
         yield
     finally:
@@ -74,22 +81,27 @@ def sending(
     names = {"service.name": NAME, "service.version": __version__, "service.instance.id": process}
     resource = Resource.create({**names, f"{NAME}.domain": domain})
     base = settings.otlp.rstrip("/")
-    spans = TracerProvider(resource=resource)
+    spans = TracerProvider(resource=resource, shutdown_on_exit=False)
     spans.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(f"{base}/v1/traces", timeout=_EXPORT_SECONDS)))
     trace.set_tracer_provider(spans)
-    figures = None
+    ends = [spans.shutdown]
     if registry is not None:
         exporter = OTLPMetricExporter(f"{base}/v1/metrics", timeout=_EXPORT_SECONDS)
         reader = PeriodicExportingMetricReader(exporter, export_interval_millis=1000 * settings.every)
-        figures = MeterProvider([reader], resource=resource)
+        figures = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        ends.append(figures.shutdown)
         _bridge(figures, registry, refresh)
 
     try:
         yield
     finally:
-        spans.shutdown()
-        if figures is not None:
-            figures.shutdown()
+        # The libraries wait for a collector that hangs far longer than a process has to end.
+        ending = [threading.Thread(target=end, daemon=True) for end in ends]
+        for one in ending:
+            one.start()
+        until = time.monotonic() + _LAST_SECONDS
+        for one in ending:
+            one.join(max(0.0, until - time.monotonic()))
 
 
 def _bridge(figures: Any, registry: CollectorRegistry, refresh: Callable[[], object]) -> None:

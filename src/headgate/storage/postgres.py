@@ -21,7 +21,15 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
-from headgate.model.errors import BadConfig, BadEnvironment, HeadgateError, StorageBusy, StorageFull, TooOld
+from headgate.model.errors import (
+    BadConfig,
+    BadDefinition,
+    BadEnvironment,
+    HeadgateError,
+    StorageBusy,
+    StorageFull,
+    TooOld,
+)
 from headgate.model.values import brief
 
 if TYPE_CHECKING:
@@ -105,6 +113,8 @@ def translated(error: BaseException, place: str) -> HeadgateError:
     """An error of the driver as one of Headgate's; `sqlstate` says which it is."""
     state: str | None = getattr(error, "sqlstate", None)
     words = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    if "NUL (0x00)" in words and state is None:
+        return BadDefinition("a text has the character NUL in it", remedy="leave it out: PostgreSQL cannot keep it")
     if state in _CONFLICTS:
         return StorageBusy(f"another process was writing to `{place}`; nothing was kept", remedy="try again")
     if state in _FULL:
@@ -136,10 +146,13 @@ def is_away(error: BaseException) -> bool:
     return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) and not said
 
 
-def check_server(version: int, place: str) -> None:
-    """Refuse a server that is too old; `version` as the driver tells it, such as 150018."""
+def check_server(version: int, encoding: str | None, place: str) -> None:
+    """Refuse a server that is too old, or a database that cannot keep all text; `version` is such as 150018."""
     if version < 10_000 * OLDEST_SERVER:
         raise TooOld(f"`{place}` is PostgreSQL {version // 10_000}", remedy=f"use {OLDEST_SERVER} or a newer one")
+    if encoding != "UTF8":
+        remedy = "make one that can keep all text: `createdb -E UTF8 -T template0 NAME`"
+        raise BadEnvironment(f"`{place}` keeps text as {encoding}", remedy=remedy)
 
 
 class CommitWitness:
@@ -281,10 +294,11 @@ class Connection:
 
 def connected(address: str, schema: str, *, silence: float | None = None) -> psycopg.Connection[Any]:
     """A new connection to a schema; it is given up when the server says nothing for so long."""
-    made: Any = _driver().connect(address, autocommit=True, connect_timeout=CONNECT_SECONDS)
+    named = {"fallback_application_name": "headgate", "connect_timeout": CONNECT_SECONDS}
+    made: Any = _driver().connect(address, autocommit=True, **named)
     made.silence = ANSWER_SECONDS if silence is None else silence
     try:
-        check_server(made.info.server_version, shown(address))
+        check_server(made.info.server_version, made.info.parameter_status("server_encoding"), shown(address))
         limits = (schema, f"{LOCK_SECONDS:.0f}s", f"{IDLE_SECONDS:.0f}s")
         made.execute(
             "SELECT set_config('search_path', %s, false), set_config('lock_timeout', %s, false), "

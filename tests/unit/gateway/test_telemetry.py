@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -82,33 +84,43 @@ def facts(span: Span) -> dict[str, object]:
     return {one.key: one.value.string_value or one.value.int_value for one in span.attributes}
 
 
-def test_what_a_gateway_does_is_told_and_nothing_of_events(tmp_path: Path, collector: Collector) -> None:
-    made = make_domain(tmp_path / "shop", None, (), utc_now())
-    policy = ["policy", "apply", str(made.files.policy), "--domain", str(made.files.directory), "--yes"]
+@contextmanager
+def telling(tmp_path: Path, address: str) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """A gateway that tells a collector at an address what it does, and its domain."""
+    files = make_domain(tmp_path / "shop", None, (), utc_now()).files
+    policy = ["policy", "apply", str(files.policy), "--domain", str(files.directory), "--yes"]
     assert CliRunner().invoke(app, policy).exit_code == 0
-    port, address = free_port(), f"http://127.0.0.1:{collector.server_port}"
+    port = free_port()
     for key, value in (("gateway.port", port), ("telemetry.otlp", address), ("telemetry.every", "1s")):
-        set_in_file(made.files, key, value)
-    command = [sys.executable, "-m", "headgate.gateway.serve", str(made.files.directory), "--name", "gateway-1"]
-    command += ["--port", str(port)]
+        set_in_file(files, key, value)
+    command = [sys.executable, "-m", "headgate.gateway.serve", str(files.directory), "--name", "gateway-1"]
     gateway = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
+        [*command, "--port", str(port)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
     try:
         said(gateway)
-        with connect.from_directory(made.files.directory, "till") as till:
-            till.publish("shop.Sale", {"item": SECRET, "amount": 3, "card": "4111"}, id="one")
-            end = time.monotonic() + WAIT_SECONDS
-            accepted = "headgate_events_total{accepted}"
-            while collector.figures.get(accepted) != 1 and time.monotonic() < end:
-                time.sleep(0.05)
-        assert collector.figures[accepted] == 1
-        gateway.send_signal(signal.SIGTERM)
-        gateway.wait(WAIT_SECONDS)
+        yield gateway, files.directory
     finally:
         kill_session(gateway.pid)
+
+
+def test_what_a_gateway_does_is_told_and_nothing_of_events(tmp_path: Path, collector: Collector) -> None:
+    accepted, wanted = "headgate_events_total{accepted}", {"publish", "admit", "append"}
+    with (
+        telling(tmp_path, f"http://127.0.0.1:{collector.server_port}") as (_, directory),
+        connect.from_directory(directory, "till") as till,
+    ):
+        till.publish("shop.Sale", {"item": SECRET, "amount": 3, "card": "4111"}, id="one")
+        end = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < end:
+            told = wanted <= {span.name for span in collector.spans}
+            if told and collector.figures.get(accepted) == 1:
+                break
+            time.sleep(0.05)
+    assert collector.figures[accepted] == 1
     spans = {span.name: span for span in collector.spans}
-    assert {"publish", "admit", "append"} <= spans.keys()
+    assert wanted <= spans.keys()
     assert facts(spans["publish"]).items() >= {"headgate.stream": "gateway-1", "headgate.events": 1}.items()
     assert facts(spans["append"])["headgate.events"] == 1
     assert facts(spans["append"])["headgate.version"]
@@ -116,8 +128,29 @@ def test_what_a_gateway_does_is_told_and_nothing_of_events(tmp_path: Path, colle
     assert all(secret.encode() not in body for body in collector.bodies for secret in (SECRET, "4111", "lamp"))
 
 
+def test_a_collector_that_hangs_holds_up_neither_publishers_nor_the_end(tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,  # it takes connections, and never says a word
+        telling(tmp_path, f"http://127.0.0.1:{silent.getsockname()[1]}") as (gateway, directory),
+    ):
+        with connect.from_directory(directory, "till") as till:
+            for n in range(20):
+                assert till.publish("shop.Sale", {"item": "desk", "amount": n}).status == "accepted"
+        gateway.send_signal(signal.SIGTERM)
+        assert gateway.wait(WAIT_SECONDS) == 0  # it would be 1 if it had been ended by force
+
+
 def test_what_a_client_asks_for_belongs_to_its_own_work() -> None:
     trace = "4bf92f3577b34da6a3ce929d0e0e4736"
     with caused_by({"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}):
         assert f"{here().trace_id:032x}" == trace
     assert not here().is_valid
+
+
+@pytest.mark.parametrize("bad", ["", "zz", "00-0-0-0", f"00-{'0' * 32}-{'0' * 16}-01", "ff" * 10_000, "\u00e9"])
+def test_what_is_no_cause_is_passed_over_and_nothing_of_it_is_logged(
+    bad: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caused_by({"traceparent": bad, "tracestate": SECRET, "baggage": f"{SECRET}=%zz," * 1_000}):
+        assert not here().is_valid
+    assert SECRET not in caplog.text

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from headgate.model.composite import NullEvent
-from headgate.model.errors import NotFound, TooMany
+from headgate.model.errors import BadDefinition, NotFound, TooMany
 from headgate.model.rights import Detection, Subscription
 from headgate.model.state import State
 from headgate.model.types import SIGNAL
@@ -160,3 +160,19 @@ def test_one_that_asks_for_history_needs_what_lies_before_it(cursors: Cursors) -
     assert {stream: held[0].seq for stream, held in cursors.floors([asks], starts, NOW).items()} == {"a": 1, "b": 1}
     cursors.ack_many([Ack("s", 3, {"a": 41})], NOW)
     assert cursors.floors([asks], starts, NOW)["a"][0].seq == 42
+
+
+def test_text_is_kept_as_it_is_or_refused(stored_in: Place) -> None:
+    cursors = Cursors(stored_in)
+    for word in ("\U0001f600 100 % of ?", "\u00e9 'x' \\ %s"):
+        made = Reservation("ann", word, "a.T", f"item = '{word}'", {word: 1}, NOW, NOW + timedelta(days=1))
+        cursors.reserve(made, NOW)
+        assert cursors.reservation("ann", word, NOW) == made
+    odd = Reservation("ann", "nul", "a.T", "item = 'a\0b'", {}, NOW, NOW + timedelta(days=1))
+    if cursors.is_local:
+        cursors.reserve(odd, NOW)
+        assert cursors.reservation("ann", "nul", NOW) == odd
+    else:
+        with pytest.raises(BadDefinition, match="NUL"):
+            cursors.reserve(odd, NOW)
+    cursors.close()

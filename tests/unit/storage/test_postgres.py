@@ -153,8 +153,15 @@ def test_an_address_is_shown_without_what_it_asks_for() -> None:
 
 def test_a_server_that_is_too_old_is_refused() -> None:
     with pytest.raises(TooOld, match="PostgreSQL 12"):
-        check_server(120_015, "h")
-    check_server(130_000, "h")
+        check_server(120_015, "UTF8", "h")
+    check_server(130_000, "UTF8", "h")
+
+
+def test_a_database_that_cannot_keep_all_text_is_refused(postgres: PostgresServer) -> None:
+    with closing(connected(postgres.address("postgres"), "public")) as owner:
+        owner.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'")
+    with pytest.raises(BadEnvironment, match="keeps text as LATIN1"):
+        Notes(postgres.address("latin"))
 
 
 def test_a_database_that_is_not_there_is_named(postgres: PostgresServer) -> None:
