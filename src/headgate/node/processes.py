@@ -125,8 +125,10 @@ class Use:
             raise StorageBusy(f"`{directory}` is being moved", remedy="try again when `headgate migrate` has ended")
 
     def close(self) -> None:
-        """Let go."""
-        os.close(self._handle)
+        """Let go, if that was not done."""
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
 
 
 @contextmanager

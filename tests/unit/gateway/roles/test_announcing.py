@@ -135,12 +135,12 @@ def test_before_an_epoch_nothing_is_told(watchers: Watchers) -> None:
     assert watchers.rows() == []
 
 
-def test_numbers_and_states_are_one_write_and_shared(watchers: Watchers) -> None:
+def test_numbers_and_states_are_one_write_and_shared(watchers: Watchers, stored_in: Where) -> None:
     watchers.begin("a", list, START)
     watchers.watch(PAIR, {R: True, S: None}, START)
     made = watchers.announce([Row(PAIR, R, False), Row(PAIR, S, True)], START + timedelta(seconds=1))
     assert [(pair, one.number, one.state) for pair, one in made] == [(PAIR, 1, False), (PAIR, 2, True)]
-    other = Watchers(watchers.where)
+    other = Watchers(stored_in)
     read = other.read(PAIR, START)
     assert (read.epoch, read.number, read.at) == ("a", 2, START + timedelta(seconds=1))
     assert dict(read.states) == {R: False, S: True}
